@@ -1,0 +1,93 @@
+"""Regenerates every model folder: `python models/export.py [name ...]`.
+
+For each model: the two exported files, data.safetensors and golden.safetensors.  See README.md.
+"""
+
+import dataclasses
+import pathlib
+import sys
+from typing import Callable
+
+import torch
+import torch.nn.functional as F
+
+from zoo import check, data, exporters, golden, gpt, llama, mlp
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+@dataclasses.dataclass
+class Entry:
+    build: Callable  # () -> nn.Module
+    data: Callable  # () -> {name: tensor}
+    names: tuple  # (input, output, target)
+    loss: Callable  # (output, target) -> scalar
+    keep: list | None = None  # the golden file holds only tensors with these prefixes
+
+
+def cross_entropy(logits, labels):  # [B, T, V], [B, T]
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+
+
+def masked(tensors):
+    data.ignore_some(tensors["labels"])
+    return tensors
+
+
+GPT = gpt.Config(layers=4, width=160, heads=5, context=64, vocab=256)
+GPT_TINY = gpt.Config(layers=4, width=32, heads=4, context=16, vocab=64)
+LLAMA = llama.Config(layers=4, width=64, heads=4, kv_heads=2, mlp_width=176, context=32, vocab=256)
+LLAMA_TINY = llama.Config(
+    layers=4, width=32, heads=4, kv_heads=2, mlp_width=88, context=16, vocab=64)
+LANGUAGE = ("tokens", "logits", "labels")
+
+MODELS = {
+    "mlp": Entry(lambda: mlp.build(seed=1), lambda: data.regression(seed=11),
+                 ("x", "prediction", "y"), F.mse_loss),
+    "gpt": Entry(lambda: gpt.build(GPT, seed=2), lambda: data.text(GPT.context), LANGUAGE,
+                 cross_entropy,
+                 keep=["transformer.wte", "transformer.wpe", "transformer.ln_f",
+                       "transformer.h.0.ln_1", "transformer.h.0.attn",
+                       "transformer.h.3.ln_2"]),  # all of it would be 10 MB
+    "gpt_tiny": Entry(lambda: gpt.build(GPT_TINY, seed=3),
+                      lambda: masked(data.random_tokens(16, 64, seed=13)), LANGUAGE,
+                      cross_entropy),
+    "llama": Entry(lambda: llama.build(LLAMA, seed=4), lambda: data.text(LLAMA.context), LANGUAGE,
+                   cross_entropy,
+                   keep=["model.embed_tokens", "model.layers.0.", "model.layers.3.",
+                         "model.norm", "lm_head"]),
+    "llama_tiny": Entry(lambda: llama.build(LLAMA_TINY, seed=5),
+                        lambda: masked(data.random_tokens(16, 64, seed=15)), LANGUAGE,
+                        cross_entropy),
+}
+
+
+def export(name, entry):
+    source, output, target = entry.names
+    folder = HERE / name
+    folder.mkdir(exist_ok=True)
+    model, tensors = entry.build().train(), entry.data()
+    data.write(tensors, folder / "data.safetensors")
+    sample = tensors[source][:2]
+    for exporter, path in [(exporters.torchscript, folder / f"{name}.onnx"),
+                           (exporters.dynamo, folder / f"{name}.dynamo.onnx")]:
+        exporter(model, sample, (source, output), path)
+        check.parameters_kept(model, path)
+        worst = check.outputs_agree(model, tensors[source], (source, output), path)
+        print(f"{path.name}: outputs within {worst:.1e} of PyTorch's")
+    (worst, where), losses = golden.write(
+        model, tensors, (source, target), entry.loss, folder / "golden.safetensors", entry.keep)
+    count = sum(p.numel() for p in model.parameters())
+    print(f"{name}: {count} parameters, losses {losses}, "
+          f"float32 within {worst:.1e} of float64 (worst: {where})")
+
+
+def main():
+    torch.set_num_threads(1)  # a fixed order of summation
+    torch.use_deterministic_algorithms(True)
+    for name in sys.argv[1:] or MODELS:
+        export(name, MODELS[name])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The models Piper ships: their PyTorch sources, data, exports and golden values."""

@@ -1,0 +1,118 @@
+#include "cli/compile_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "codegen/lower.h"
+#include "frontend/onnx/import.h"
+#include "frontend/piper/strategy_loader.h"
+#include "ops/op.h"
+#include "passes/pipeline.h"
+#include "support/strings.h"
+#include "verify/verify.h"
+
+namespace piper::cli {
+
+namespace fs = std::filesystem;
+using support::Code;
+using support::Diagnostics;
+
+std::vector<std::string> library_dirs() {
+  std::vector<std::string> dirs;
+  std::error_code ignored;
+  const fs::path self = fs::read_symlink("/proc/self/exe", ignored);
+  if (!self.empty()) {
+    dirs.push_back((self.parent_path().parent_path() / "share/piper/strategies/lib").string());
+    // A binary in a build tree (build/<preset>/bin) finds the library of its checkout.
+    for (fs::path up = self.parent_path(); up.has_relative_path(); up = up.parent_path()) {
+      if (fs::exists(up / "strategies/lib", ignored)) dirs.push_back((up / "strategies/lib").string());
+    }
+  }
+  return dirs;
+}
+
+bool load_strategy(const std::string& model_path, const std::string& strategy_path, const CompileOptions& options,
+                   Diagnostics& diagnostics, ir::Model& model, ir::Strategy& strategy) {
+  frontend::LoadOptions load;
+  load.defines = options.defines;
+  load.sets = options.sets;
+  load.library_dirs = library_dirs();
+  frontend::StrategyLoader loader(diagnostics, load);
+  if (!loader.parse(strategy_path) || !loader.evaluate_header(strategy)) return false;
+  frontend::ImportOptions import;
+  import.dims = strategy.dims;
+  auto imported = frontend::import_onnx(model_path, import, diagnostics);
+  if (!imported) return false;
+  model = std::move(*imported);
+  const auto flops = [&](ir::OpId op) { return ops::flops_of(model, model.op(op), 1); };
+  return loader.evaluate_body(&model, flops, strategy) && !diagnostics.has_errors();
+}
+
+namespace {
+
+// "dag:after=place" -> "place"; nothing for other things to emit.
+std::optional<std::string> dag_pass(const std::string& what, Diagnostics& diagnostics) {
+  constexpr std::string_view kPrefix = "dag:after=";
+  if (what.rfind(kPrefix, 0) != 0) return std::nullopt;
+  const std::string pass = what.substr(kPrefix.size());
+  const std::vector<std::string> names = passes::pass_names();
+  if (std::find(names.begin(), names.end(), pass) == names.end()) {
+    auto& d = diagnostics.report(Code::E0510, fmt::format("there is no pass `{}`", pass));
+    d.note(fmt::format("the passes are {}", support::join(names, ", ")));
+  }
+  return pass;
+}
+
+void report_findings(const std::vector<verify::Finding>& findings, Diagnostics& diagnostics) {
+  for (const verify::Finding& f : findings) {
+    auto& d = diagnostics.report(f.code, f.message);
+    for (const std::string& note : f.notes) d.note(note);
+  }
+}
+
+std::vector<std::string> summary_notes(const ir::TrainingDag& dag, const ir::Strategy& strategy) {
+  std::vector<std::string> notes;
+  if (strategy.orders.empty() && dag.microbatches > 1) {
+    notes.push_back("no `order` in the strategy: the compiler chose one, depth-first backward");
+  }
+  for (size_t p = 0; p < dag.model.params.size(); ++p) {
+    if (dag.param_holders[p].empty()) notes.push_back(fmt::format("parameter `{}` has no effect on the loss", dag.model.params[p].name));
+  }
+  return notes;
+}
+
+}  // namespace
+
+std::optional<Compiled> compile(const std::string& model_path, const std::string& strategy_path, const CompileOptions& options,
+                                Diagnostics& diagnostics) {
+  ir::Model model;
+  ir::Strategy strategy;
+  if (!load_strategy(model_path, strategy_path, options, diagnostics, model, strategy)) return std::nullopt;
+  Compiled out;
+  std::map<std::string, bool> dags;
+  for (const std::string& what : options.emit) {
+    if (what == "model") {
+      out.emitted += to_string(model);
+    } else if (const auto pass = dag_pass(what, diagnostics)) {
+      dags[*pass] = true;
+    } else {
+      diagnostics.report(Code::E0510, fmt::format("nothing called `{}` can be emitted", what)).help("`model` or `dag:after=PASS`");
+    }
+  }
+  if (diagnostics.has_errors()) return std::nullopt;
+  auto dag = passes::run_passes(std::move(model), strategy, diagnostics, [&](const std::string& pass, const ir::TrainingDag& at) {
+    if (dags.count(pass)) out.emitted += fmt::format("// after {}\n{}", pass, to_string(at));
+  });
+  if (!dag) return std::nullopt;
+  out.plan = codegen::lower(*dag, strategy, options.device, diagnostics);
+  if (diagnostics.has_errors()) return std::nullopt;
+  out.notes = summary_notes(*dag, strategy);
+  if (options.verify) report_findings(verify::verify(out.plan), diagnostics);
+  if (diagnostics.has_errors()) return std::nullopt;
+  return out;
+}
+
+}  // namespace piper::cli

@@ -1,0 +1,344 @@
+#include "codegen/kernel_lists.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "codegen/best_fit.h"
+#include "ops/op.h"
+#include "support/error.h"
+
+namespace piper::codegen {
+
+using ir::Op;
+using ir::OpId;
+using ir::ValueId;
+using ir::ValueKind;
+
+int64_t align(int64_t bytes) { return (bytes + plan::kAlignment - 1) / plan::kAlignment * plan::kAlignment; }
+
+namespace {
+
+bool is_alias(const Op& op) { return op.kind == "Reshape" || op.kind == "Identity"; }
+
+int64_t bytes_of(const ir::TensorType& type, int64_t samples) {
+  return ir::num_elements(ir::at(type.shape, samples)) * ir::dtype_size(type.dtype);
+}
+
+}  // namespace
+
+ChunkLowering::ChunkLowering(const ir::TrainingDag& dag, ir::ChunkId chunk, std::vector<int64_t> sizes)
+    : dag_(dag), chunk_(dag.chunk(chunk)), sizes_(std::move(sizes)) {
+  forward_calls_ = collect_calls(chunk_.forward, {chunk_.outputs.begin(), chunk_.outputs.end()});
+  place_forward_values();
+}
+
+ValueId ChunkLowering::root(ValueId v) const {
+  for (auto it = alias_.find(v); it != alias_.end(); it = alias_.find(v)) v = it->second;
+  return v;
+}
+
+Location ChunkLowering::param_location(ir::ParamId param, SlotRef::Kind kind) const {
+  for (size_t b = 0; b < dag_.buckets.size(); ++b) {
+    const auto& params = dag_.buckets[b].params;
+    const auto it = std::find(params.begin(), params.end(), param);
+    if (it == params.end()) continue;
+    const int64_t element = dag_.buckets[b].offsets[static_cast<size_t>(it - params.begin())];
+    return {{kind, ValueId(), static_cast<int32_t>(b)}, element * 4};
+  }
+  PIPER_CHECK(false, "a parameter without a bucket");
+  return {};
+}
+
+// Turns ops into calls. Reshape and Identity cost nothing where the result may live in its input's memory; a pinned value
+// (one that travels) needs a tensor of its own.
+std::vector<ChunkLowering::Call> ChunkLowering::collect_calls(const std::vector<OpId>& ops, const std::set<ValueId>& pinned) {
+  std::vector<Call> calls;
+  std::set<ValueId> made_here;
+  std::map<ValueId, ValueId> pinned_of;  // root -> the pinned value whose boundary tensor it is
+  for (ValueId v : pinned) pinned_of.emplace(v, v);
+  for (OpId id : ops) {
+    const Op& op = dag_.model.op(id);
+    if (!is_alias(op)) {
+      calls.push_back({&op, 0, false, op.inputs, op.outputs, ValueId(), {}});
+      made_here.insert(op.outputs.begin(), op.outputs.end());
+      continue;
+    }
+    const ValueId in = root(op.inputs[0]), out = op.outputs[0];
+    const bool own_tensor = pinned.count(out) > 0;
+    if (!own_tensor) {
+      alias_[out] = in;
+    } else if (made_here.count(in) && pinned_of.count(in) == 0 && places_.count(in) == 0) {
+      // The value is made here: make it in the boundary tensor directly.
+      pinned_of[in] = out;
+      alias_[out] = in;
+      places_[in].assign(sizes_.size(), {{SlotRef::Kind::kBoundary, out, -1}, 0});
+    } else {
+      calls.push_back({&op, 0, true, {op.inputs[0]}, {out}, ValueId(), {}});
+      made_here.insert(out);
+    }
+  }
+  return calls;
+}
+
+// Values of the forward that its backward reads go to the saved pack, unless they have a tensor of their own.
+void ChunkLowering::place_forward_values() {
+  std::set<ValueId> made;
+  for (const Call& call : forward_calls_) made.insert(call.outputs.begin(), call.outputs.end());
+  for (ValueId v : chunk_.outputs) {
+    if (made.count(v) && !places_.count(v)) places_[v].assign(sizes_.size(), {{SlotRef::Kind::kBoundary, v, -1}, 0});
+  }
+  for (int32_t t : chunk_.loss_terms) {
+    const ValueId sum = dag_.losses[static_cast<size_t>(t)].sum;
+    places_[sum].assign(sizes_.size(), {{SlotRef::Kind::kStats, ValueId(), -1}, loss_sum_index(static_cast<size_t>(t)) * 8});
+    for (Call& call : forward_calls_) {
+      if (call.op->outputs == std::vector<ValueId>{sum}) call.accumulate = 1;
+    }
+  }
+  std::vector<int64_t> end(sizes_.size(), 0);
+  for (OpId id : chunk_.backward) {
+    for (ValueId v : dag_.model.op(id).inputs) {
+      if (!v.valid()) continue;
+      const ValueId r = root(v);
+      if (!made.count(r) || places_.count(r)) continue;
+      for (size_t s = 0; s < sizes_.size(); ++s) {
+        places_[r].push_back({{SlotRef::Kind::kSaved, ValueId(), -1}, end[s]});
+        end[s] += align(bytes_of(dag_.model.value(r).type, sizes_[s]));
+      }
+    }
+  }
+  saved_bytes_ = *std::max_element(end.begin(), end.end());
+  plan_scratch(forward_calls_);
+}
+
+Location ChunkLowering::locate(ValueId v, size_t size_index) const {
+  const ValueId r = root(v);
+  if (const auto it = places_.find(r); it != places_.end()) return it->second[size_index];
+  if (const auto it = scratch_.find(r); it != scratch_.end()) {
+    return {{SlotRef::Kind::kScratch, ValueId(), -1}, it->second[size_index]};
+  }
+  const ir::Value& value = dag_.model.value(r);
+  switch (value.kind) {
+    case ValueKind::kInput: return {{SlotRef::Kind::kData, r, -1}, 0};
+    case ValueKind::kParameter: return param_location(value.param, SlotRef::Kind::kParam);
+    case ValueKind::kConstant: return {{SlotRef::Kind::kConstant, ValueId(), value.constant}, 0};
+    case ValueKind::kComputed: break;
+  }
+  for (size_t t = 0; t < dag_.losses.size(); ++t) {
+    if (dag_.losses[t].count == r) return {{SlotRef::Kind::kValid, ValueId(), -1}, static_cast<int64_t>(t) * 8};
+  }
+  return {{SlotRef::Kind::kBoundary, r, -1}, 0};  // made by another chunk, or received
+}
+
+// Offsets of the values that live only between two calls of this list.
+void ChunkLowering::plan_scratch(const std::vector<Call>& calls) {
+  struct Life {
+    ValueId value;
+    size_t begin = 0, end = 0;
+  };
+  std::vector<Life> lives;
+  std::map<ValueId, size_t> index;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    for (ValueId v : calls[i].outputs) {
+      if (!v.valid() || places_.count(root(v))) continue;
+      index[root(v)] = lives.size();
+      lives.push_back({root(v), i, i});
+    }
+    auto use = [&](ValueId v) {
+      if (!v.valid()) return;
+      if (const auto it = index.find(root(v)); it != index.end()) lives[it->second].end = i;
+    };
+    for (ValueId v : calls[i].inputs) use(v);
+    use(calls[i].accumulate_from);
+  }
+  const auto conflicts = [&](size_t a, size_t b) { return lives[a].begin <= lives[b].end && lives[b].begin <= lives[a].end; };
+  for (int64_t size : sizes_) {
+    std::vector<int64_t> bytes, offsets;
+    for (const Life& life : lives) bytes.push_back(align(bytes_of(dag_.model.value(life.value).type, size)));
+    scratch_bytes_ = std::max(scratch_bytes_, best_fit(bytes, conflicts, offsets));
+    for (size_t i = 0; i < lives.size(); ++i) scratch_[lives[i].value].push_back(offsets[i]);
+  }
+}
+
+LoweredChunk ChunkLowering::forward() { return finish(forward_calls_, "F"); }
+
+// Parameter gradients are added to their bucket: by the kernel that makes them where it can, else by an extra kernel.
+void ChunkLowering::fuse_accumulations(std::vector<Call>& calls) {
+  std::map<ValueId, int> uses;
+  for (const Call& call : calls) {
+    for (ValueId v : call.inputs) {
+      if (v.valid()) ++uses[root(v)];
+    }
+  }
+  for (const auto& [p, g] : chunk_.param_gradients) ++uses[root(g)];
+  for (const auto& [param, gradient] : chunk_.param_gradients) {
+    const ValueId g = root(gradient);
+    const Location into = param_location(param, SlotRef::Kind::kGrad);
+    size_t made_at = calls.size();
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const auto& outs = calls[i].outputs;
+      const auto it = std::find(outs.begin(), outs.end(), g);
+      if (it == outs.end()) continue;
+      made_at = i;
+      const uint32_t bit = 1u << (it - outs.begin());
+      const ops::OpDef* def = ops::find_op(calls[i].op->kind);
+      if (calls[i].copy || uses[g] != 1 || !(def->accumulates & bit) || places_.count(g)) break;
+      calls[i].accumulate |= bit;
+      places_[g].assign(sizes_.size(), into);
+      made_at = calls.size() + 1;  // fused
+      break;
+    }
+    if (made_at == calls.size() + 1) continue;
+    Call add;
+    add.accumulate_from = g;
+    add.accumulate_into = into;
+    const size_t at = made_at < calls.size() ? made_at + 1 : 0;  // a gradient that came from outside is there at once
+    calls.insert(calls.begin() + static_cast<std::ptrdiff_t>(at), std::move(add));
+  }
+}
+
+std::vector<LoweredChunk> ChunkLowering::backward() {
+  std::set<ValueId> pinned;
+  for (const auto& [v, g] : chunk_.gradients_out) pinned.insert(g);
+  std::vector<Call> calls = collect_calls(chunk_.backward, pinned);
+  std::set<ValueId> made;
+  for (const Call& call : calls) made.insert(call.outputs.begin(), call.outputs.end());
+  for (ValueId g : pinned) {
+    if (made.count(g) && !places_.count(g)) places_[g].assign(sizes_.size(), {{SlotRef::Kind::kBoundary, g, -1}, 0});
+  }
+  fuse_accumulations(calls);
+  plan_scratch(calls);
+  if (calls.empty()) return {};
+
+  // The last call that adds to each bucket.
+  std::map<int32_t, size_t> last;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (calls[i].accumulate_from.valid()) last[calls[i].accumulate_into.slot.index] = i;
+    for (size_t k = 0; k < calls[i].outputs.size(); ++k) {
+      if (calls[i].accumulate & (1u << k)) last[locate(calls[i].outputs[k], 0).slot.index] = i;
+    }
+  }
+  std::set<size_t> cuts{calls.size()};
+  for (const auto& [bucket, at] : last) cuts.insert(at + 1);
+  std::vector<LoweredChunk> parts;
+  size_t begin = 0;
+  for (size_t end : cuts) {
+    if (end == begin) continue;
+    const std::vector<Call> part(calls.begin() + static_cast<std::ptrdiff_t>(begin), calls.begin() + static_cast<std::ptrdiff_t>(end));
+    parts.push_back(finish(part, cuts.size() > 1 ? fmt::format("B.{}", parts.size()) : "B"));
+    begin = end;
+  }
+  return parts;
+}
+
+namespace {
+
+int32_t slot_index(const SlotRef& ref, plan::Access access, std::vector<SlotRef>& slots, std::vector<plan::Slot>& plan_slots,
+                   const ir::TrainingDag& dag) {
+  size_t i = static_cast<size_t>(std::find(slots.begin(), slots.end(), ref) - slots.begin());
+  if (i == slots.size()) {
+    slots.push_back(ref);
+    static constexpr const char* kNames[] = {"", "", "params ", "grads ", "constant ", "saved", "scratch", "stats", "valid"};
+    std::string name = kNames[static_cast<size_t>(ref.kind)];
+    if (ref.value.valid()) name = dag.model.value(ref.value).name;
+    if (ref.kind == SlotRef::Kind::kParam || ref.kind == SlotRef::Kind::kGrad) name += dag.buckets[static_cast<size_t>(ref.index)].name;
+    if (ref.kind == SlotRef::Kind::kConstant) name += std::to_string(ref.index);
+    plan_slots.push_back({std::move(name), access});
+  }
+  plan::Slot& slot = plan_slots[i];
+  slot.access = static_cast<plan::Access>(static_cast<uint8_t>(slot.access) | static_cast<uint8_t>(access));
+  return static_cast<int32_t>(i);
+}
+
+}  // namespace
+
+void ChunkLowering::add_call(const Call& call, size_t s, plan::KernelList& list, std::vector<SlotRef>& slots,
+                             std::vector<plan::Slot>& plan_slots) const {
+  auto operand = [&](const Location& at, const ir::TensorType& type, plan::Access access) {
+    plan::Operand o;
+    o.slot = slot_index(at.slot, access, slots, plan_slots, dag_);
+    o.offset = at.offset;
+    o.dtype = type.dtype;
+    o.shape = ir::at(type.shape, sizes_[s]);
+    list.slot_bytes.resize(slots.size(), 0);
+    int64_t& used = list.slot_bytes[static_cast<size_t>(o.slot)];
+    used = std::max(used, o.offset + bytes_of(type, sizes_[s]));
+    return o;
+  };
+  plan::KernelCall k;
+  if (call.accumulate_from.valid()) {
+    const ir::TensorType& type = dag_.model.value(call.accumulate_from).type;
+    k.op = "Accumulate";
+    k.attrs.set("accumulate", int64_t{1});
+    k.inputs.push_back(operand(locate(call.accumulate_from, s), type, plan::Access::kRead));
+    k.outputs.push_back(operand(call.accumulate_into, type, plan::Access::kReadWrite));
+  } else {
+    k.op = call.copy ? "Identity" : call.op->kind;
+    k.path = call.op->path;
+    if (!call.copy) k.attrs = call.op->attrs;
+    if (call.accumulate) k.attrs.set("accumulate", static_cast<int64_t>(call.accumulate));
+    for (ValueId v : call.inputs) {
+      if (!v.valid()) {
+        k.inputs.emplace_back();
+        continue;
+      }
+      const ir::TensorType type = call.copy ? dag_.model.value(call.outputs[0]).type : dag_.model.value(v).type;
+      k.inputs.push_back(operand(locate(v, s), type, plan::Access::kRead));
+    }
+    for (size_t i = 0; i < call.outputs.size(); ++i) {
+      const bool adds = (call.accumulate >> i) & 1u;
+      k.outputs.push_back(operand(locate(call.outputs[i], s), dag_.model.value(call.outputs[i]).type,
+                                  adds ? plan::Access::kReadWrite : plan::Access::kWrite));
+    }
+    // Attributes that hold shapes become numbers.
+    for (const auto& [name, value] : std::map<std::string, ir::AttrValue>(k.attrs.map())) {
+      if (const ir::Shape* shape = std::get_if<ir::Shape>(&value)) k.attrs.set(name, ir::at(*shape, sizes_[s]));
+    }
+  }
+  list.calls.push_back(std::move(k));
+}
+
+LoweredChunk ChunkLowering::finish(const std::vector<Call>& calls, std::string name) const {
+  LoweredChunk out;
+  out.code.name = fmt::format("{} {}", name, chunk_.name);
+  for (size_t s = 0; s < sizes_.size(); ++s) {
+    plan::KernelList list;
+    list.samples = sizes_[s];
+    for (const Call& call : calls) add_call(call, s, list, out.slots, out.code.slots);
+    list.slot_bytes.resize(out.slots.size(), 0);
+    out.code.variants.push_back(std::move(list));
+  }
+  double flops = 0;
+  for (const Call& call : calls) {
+    if (call.op && !call.copy) flops += ops::flops_of(dag_.model, *call.op, 1);
+  }
+  out.code.flops_per_sample = static_cast<int64_t>(flops);
+  return out;
+}
+
+LoweredChunk lower_count(const ir::TrainingDag& dag, size_t term, const std::vector<int64_t>& sizes) {
+  const ir::LossInfo& info = dag.losses[term];
+  const Op& op = dag.model.op(info.count_op);
+  LoweredChunk out;
+  out.code.name = fmt::format("count {}", dag.model.value(op.inputs[0]).name);
+  out.slots = {{SlotRef::Kind::kData, op.inputs[0], -1}, {SlotRef::Kind::kStats, ValueId(), -1}};
+  out.code.slots = {{dag.model.value(op.inputs[0]).name, plan::Access::kRead}, {"stats", plan::Access::kReadWrite}};
+  const ir::TensorType& type = dag.model.value(op.inputs[0]).type;
+  const int64_t at = loss_count_index(term) * 8;
+  for (int64_t size : sizes) {
+    plan::KernelList list;
+    list.samples = size;
+    list.slot_bytes = {bytes_of(type, size), at + 8};
+    plan::KernelCall call;
+    call.op = op.kind;
+    call.attrs = op.attrs;
+    call.attrs.set("accumulate", int64_t{1});
+    call.inputs.push_back({0, 0, type.dtype, ir::at(type.shape, size)});
+    call.outputs.push_back({1, at, ir::DType::kF64, {1}});
+    list.calls.push_back(std::move(call));
+    out.code.variants.push_back(std::move(list));
+  }
+  return out;
+}
+
+}  // namespace piper::codegen

@@ -1,0 +1,426 @@
+#include "codegen/program_builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "codegen/memory_plan.h"
+#include "ir/shares.h"
+#include "support/error.h"
+
+namespace piper::codegen {
+
+using ir::Node;
+using ir::NodeId;
+using ir::NodeKind;
+using ir::Pass;
+using ir::PlacementId;
+using ir::ValueId;
+using plan::Access;
+using plan::BufferKind;
+using plan::BufferRange;
+using plan::Instruction;
+using plan::Opcode;
+using plan::StreamKind;
+
+namespace {
+constexpr const char* kComputeStream = "compute";
+}
+
+bool ProgramBuilder::mine(PlacementId placement) const {
+  return std::binary_search(class_.placements.begin(), class_.placements.end(), placement);
+}
+
+int32_t ProgramBuilder::share_of(PlacementId placement) const {
+  const auto it = std::lower_bound(class_.placements.begin(), class_.placements.end(), placement);
+  return static_cast<int32_t>(it - class_.placements.begin());
+}
+
+ProgramBuilder::ProgramBuilder(const ir::TrainingDag& dag, const ir::Strategy& strategy, const RankClass& rank_class,
+                               plan::Plan& plan, ChunkTable& chunks, SourceTable& sources)
+    : dag_(dag), strategy_(strategy), class_(rank_class), plan_(plan), chunks_(chunks), sources_(sources) {}
+
+// ---- Streams and buffers ----
+
+int32_t ProgramBuilder::stream(const std::string& name, StreamKind kind, const std::string& logical) {
+  const auto [it, fresh] = stream_index_.try_emplace(name, static_cast<int32_t>(program_.streams.size()));
+  if (fresh) {
+    plan::Stream s{name, kind, logical, false};
+    for (const ir::StreamProperties& p : strategy_.streams) s.high_priority = s.high_priority || (p.name == logical && p.high_priority);
+    program_.streams.push_back(std::move(s));
+    sends_.emplace_back();
+    last_on_stream_.push_back(-1);
+    for (auto& clock : clock_) clock.push_back(0);
+  }
+  return it->second;
+}
+
+int32_t ProgramBuilder::buffer(const std::string& key, BufferKind kind, ir::DType dtype, int64_t bytes, bool persistent) {
+  const auto [it, fresh] = buffer_index_.try_emplace(key, static_cast<int32_t>(program_.buffers.size()));
+  if (fresh) {
+    program_.buffers.push_back({key, kind, dtype, 0, bytes, persistent});
+    writer_.push_back(-1);
+    readers_.emplace_back();
+  }
+  return it->second;
+}
+
+int32_t ProgramBuilder::boundary_buffer(ValueId value, int32_t mb, PlacementId placement, BufferKind kind) {
+  const ir::Value& v = dag_.model.value(value);
+  const int64_t largest = chunks_.sizes(placement).back();
+  const int64_t bytes = ir::num_elements(ir::at(v.type.shape, largest)) * ir::dtype_size(v.type.dtype);
+  std::string key = fmt::format("{} mb={}", v.name, mb);
+  if (class_.placements.size() > 1) key += fmt::format(" on {}", dag_.placements[placement.index()].name);
+  return buffer(key, kind, v.type.dtype, bytes, false);
+}
+
+int32_t ProgramBuilder::bucket_buffer(size_t bucket, BufferKind kind, const char* what) {
+  const ir::Bucket& b = dag_.buckets[bucket];
+  return buffer(fmt::format("{} {}", b.name, what), kind, ir::DType::kF32, b.elements * 4, true);
+}
+
+BufferRange ProgramBuilder::whole(int32_t buffer, Access access) const {
+  return {buffer, 0, program_.buffers[static_cast<size_t>(buffer)].bytes, 0, access};
+}
+
+BufferRange ProgramBuilder::tensor_range(int32_t buffer, const ir::TensorType& type, Access access) const {
+  const ir::Dim n = ir::num_elements(type.shape);
+  const int64_t size = ir::dtype_size(type.dtype);
+  return {buffer, 0, n.constant * size, n.batch * size, access};
+}
+
+BufferRange ProgramBuilder::bind(const SlotRef& slot, Access access, const Node& node, const LoweredPair* pair) {
+  const std::string where = class_.placements.size() > 1 ? " on " + dag_.placements[node.placement.index()].name : "";
+  switch (slot.kind) {
+    case SlotRef::Kind::kBoundary:
+      return tensor_range(boundary_buffer(slot.value, node.microbatch, node.placement, BufferKind::kActivation),
+                          dag_.model.value(slot.value).type, access);
+    case SlotRef::Kind::kData:
+      return tensor_range(boundary_buffer(slot.value, node.microbatch, node.placement, BufferKind::kInput),
+                          dag_.model.value(slot.value).type, access);
+    case SlotRef::Kind::kParam:
+      return whole(bucket_buffer(static_cast<size_t>(slot.index), BufferKind::kParameter, "params"), access);
+    case SlotRef::Kind::kGrad:
+      return whole(bucket_buffer(static_cast<size_t>(slot.index), BufferKind::kGradient, "grads"), access);
+    case SlotRef::Kind::kConstant: {
+      const ir::Constant& c = dag_.model.constants[static_cast<size_t>(slot.index)];
+      const int32_t index = constants_->at(slot.index);
+      const int32_t b = buffer(fmt::format("constant {}", index), BufferKind::kConstant, c.type.dtype, static_cast<int64_t>(c.bytes.size()), true);
+      const std::pair<int32_t, int32_t> entry{index, b};
+      if (std::find(program_.constants.begin(), program_.constants.end(), entry) == program_.constants.end()) {
+        program_.constants.push_back(entry);
+      }
+      return whole(b, access);
+    }
+    case SlotRef::Kind::kSaved:
+      return whole(buffer(fmt::format("saved {} mb={}{}", dag_.chunk(node.chunk).name, node.microbatch, where),
+                          BufferKind::kActivation, ir::DType::kU8, pair->saved_bytes, false), access);
+    case SlotRef::Kind::kScratch: {
+      // One for all chunks: they run one after the other. It grows to the largest.
+      const int32_t b = buffer("scratch", BufferKind::kScratch, ir::DType::kU8, 0, false);
+      int64_t& bytes = program_.buffers[static_cast<size_t>(b)].bytes;
+      bytes = std::max(bytes, pair->scratch_bytes);
+      return {b, 0, pair->scratch_bytes, 0, access};
+    }
+    case SlotRef::Kind::kStats: return whole(stats_, access);
+    case SlotRef::Kind::kValid: return whole(valid_, access);
+  }
+  return {};
+}
+
+// ---- Instructions ----
+
+int32_t ProgramBuilder::emit(Instruction instruction, std::vector<int32_t> extra_waits) {
+  const int32_t id = static_cast<int32_t>(program_.instructions.size());
+  const size_t s = static_cast<size_t>(instruction.stream);
+  std::vector<int32_t> needs = std::move(extra_waits);
+  for (const BufferRange& r : instruction.ranges) {
+    const size_t b = static_cast<size_t>(r.buffer);
+    if (writer_[b] >= 0) needs.push_back(writer_[b]);
+    if (r.access != Access::kRead) needs.insert(needs.end(), readers_[b].begin(), readers_[b].end());
+  }
+  std::vector<int32_t> clock(program_.streams.size(), 0);
+  if (last_on_stream_[s] >= 0) {
+    clock = clock_[static_cast<size_t>(last_on_stream_[s])];
+    clock[s] = position_[static_cast<size_t>(last_on_stream_[s])];
+  }
+  // Latest first: what it implies need not be waited for.
+  std::sort(needs.begin(), needs.end(), std::greater<>());
+  for (int32_t need : needs) {
+    const size_t other = static_cast<size_t>(program_.instructions[static_cast<size_t>(need)].stream);
+    if (clock[other] >= position_[static_cast<size_t>(need)]) continue;
+    instruction.waits.push_back(need);
+    const auto& theirs = clock_[static_cast<size_t>(need)];
+    for (size_t k = 0; k < clock.size(); ++k) clock[k] = std::max(clock[k], theirs[k]);
+    clock[other] = std::max(clock[other], position_[static_cast<size_t>(need)]);
+  }
+  std::sort(instruction.waits.begin(), instruction.waits.end());
+  for (const BufferRange& r : instruction.ranges) {
+    const size_t b = static_cast<size_t>(r.buffer);
+    if (r.access != Access::kRead) {
+      writer_[b] = id;
+      readers_[b].clear();
+    }
+  }
+  for (const BufferRange& r : instruction.ranges) {
+    if (r.access == Access::kRead) readers_[static_cast<size_t>(r.buffer)].push_back(id);
+  }
+  position_.push_back(last_on_stream_[s] < 0 ? 1 : position_[static_cast<size_t>(last_on_stream_[s])] + 1);
+  clock_.push_back(std::move(clock));
+  last_on_stream_[s] = id;
+  program_.instructions.push_back(std::move(instruction));
+  return id;
+}
+
+std::vector<int32_t> ProgramBuilder::throttle() const {
+  constexpr size_t kAhead = 2;
+  return computes_.size() >= kAhead ? std::vector<int32_t>{computes_[computes_.size() - kAhead]} : std::vector<int32_t>{};
+}
+
+std::vector<int32_t> ProgramBuilder::old_sends() const {
+  std::vector<int32_t> waits;
+  if (computes_.size() < 2) return waits;
+  const int32_t before = computes_[computes_.size() - 2];
+  for (const auto& list : sends_) {
+    const auto it = std::lower_bound(list.begin(), list.end(), before);
+    if (it != list.begin()) waits.push_back(*std::prev(it));
+  }
+  return waits;
+}
+
+void ProgramBuilder::emit_prologue() {
+  auto zero = [&](int32_t b) {
+    Instruction in;
+    in.opcode = Opcode::kZero;
+    in.stream = stream(kComputeStream, StreamKind::kCompute, kComputeStream);
+    in.ranges = {whole(b, Access::kWrite)};
+    in.tensor = program_.buffers[static_cast<size_t>(b)].name;
+    emit(std::move(in));
+  };
+  zero(stats_);
+  for (size_t b = 0; b < dag_.buckets.size(); ++b) {
+    if (dag_.buckets[b].trainable && holds(dag_.buckets[b])) zero(bucket_buffer(b, BufferKind::kGradient, "grads"));
+  }
+}
+
+void ProgramBuilder::emit_load(ValueId value, int32_t mb, PlacementId placement) {
+  if (!loaded_.insert({value, mb, placement}).second) return;
+  const int32_t b = boundary_buffer(value, mb, placement, BufferKind::kInput);
+  Instruction in;
+  in.opcode = Opcode::kLoadBatch;
+  in.stream = stream("load", StreamKind::kLoad, "load");
+  in.ranges = {tensor_range(b, dag_.model.value(value).type, Access::kWrite)};
+  in.microbatch = mb;
+  in.share = share_of(placement);
+  in.input = inputs_->at(value);
+  in.tensor = dag_.model.value(value).name;
+  emit(std::move(in), throttle());
+}
+
+void ProgramBuilder::emit_compute(const Node& node) {
+  const bool count = node.pass == Pass::kCount;
+  const LoweredPair* pair = count ? nullptr : &chunks_.get(node.chunk, node.placement);
+  const LoweredPass& pass = count ? chunks_.count(static_cast<size_t>(node.loss_term), node.placement)
+                                  : (node.pass == Pass::kForward ? pair->forward : pair->backward);
+  for (const auto& slots : pass.slots) {
+    for (const SlotRef& slot : slots) {
+      if (slot.kind == SlotRef::Kind::kData) emit_load(slot.value, node.microbatch, node.placement);
+    }
+  }
+  const std::vector<int32_t> waits = old_sends();
+  int32_t last = -1;
+  for (size_t k = 0; k < pass.chunks.size(); ++k) {
+    const plan::Chunk& code = plan_.chunks[static_cast<size_t>(pass.chunks[k])];
+    Instruction in;
+    in.opcode = Opcode::kCompute;
+    in.stream = stream(kComputeStream, StreamKind::kCompute, kComputeStream);
+    in.chunk = pass.chunks[k];
+    in.microbatch = node.microbatch;
+    in.share = share_of(node.placement);
+    in.source = sources_.add(node.span);
+    in.tensor = code.name;
+    for (size_t i = 0; i < code.slots.size(); ++i) in.ranges.push_back(bind(pass.slots[k][i], code.slots[i].access, node, pair));
+    last = emit(std::move(in), k == 0 ? waits : std::vector<int32_t>{});
+  }
+  if (last >= 0 && !count) computes_.push_back(last);
+}
+
+void ProgramBuilder::emit_transfer(NodeId id) {
+  const Node& node = dag_.node(id);
+  const bool send = node.kind == NodeKind::kSend;
+  const ir::Value& v = dag_.model.value(node.value);
+  Instruction in;
+  in.opcode = send ? Opcode::kSend : Opcode::kRecv;
+  const std::string name = fmt::format("{} {} {} {} {}", node.stream, send ? "to" : "from", dag_.placements[node.peer.index()].name,
+                                       node.gradient ? "grad" : "act", dag_.chunk(node.channel).name);
+  in.stream = stream(name, send ? StreamKind::kSend : StreamKind::kRecv, node.stream);
+  const int32_t b = boundary_buffer(node.value, node.microbatch, node.placement,
+                                    send ? BufferKind::kActivation : BufferKind::kCommunication);
+  in.ranges = {tensor_range(b, v.type, send ? Access::kRead : Access::kWrite)};
+  in.microbatch = node.microbatch;
+  in.share = share_of(node.placement);
+  in.dtype = v.type.dtype;
+  in.tensor = v.name;
+  in.tag = (send ? id : node.inputs.front()).value;
+  in.source = sources_.add(node.span);
+  const auto peer = std::make_pair(node.placement, node.peer);
+  auto it = std::find(tables_.peers.begin(), tables_.peers.end(), peer);
+  in.peer = static_cast<int32_t>(it - tables_.peers.begin());
+  if (it == tables_.peers.end()) tables_.peers.push_back(peer);
+  const size_t s = static_cast<size_t>(in.stream);
+  const int32_t made = emit(std::move(in), send ? std::vector<int32_t>{} : throttle());
+  if (send) sends_[s].push_back(made);
+}
+
+int32_t ProgramBuilder::group_index(const std::vector<PlacementId>& holders) {
+  auto it = std::find(tables_.groups.begin(), tables_.groups.end(), holders);
+  const int32_t index = static_cast<int32_t>(it - tables_.groups.begin());
+  if (it == tables_.groups.end()) tables_.groups.push_back(holders);
+  return index;
+}
+
+bool ProgramBuilder::holds(const ir::Bucket& bucket) const {
+  return std::any_of(bucket.holders.begin(), bucket.holders.end(), [&](PlacementId p) { return mine(p); });
+}
+
+void ProgramBuilder::emit_all_reduce(NodeId id) {
+  const Node& node = dag_.node(id);
+  const bool all = node.holders.empty();
+  if (!all && std::none_of(node.holders.begin(), node.holders.end(), [&](PlacementId p) { return mine(p); })) return;
+  Instruction in;
+  in.opcode = Opcode::kAllReduce;
+  in.stream = stream(node.stream, StreamKind::kCollective, node.stream);
+  in.group = group_index(node.holders);
+  in.tag = id.value;
+  in.source = sources_.add(node.span);
+  if (node.bucket.valid()) {
+    in.dtype = ir::DType::kF32;
+    in.ranges = {whole(bucket_buffer(node.bucket.index(), BufferKind::kGradient, "grads"), Access::kReadWrite)};
+    in.tensor = dag_.buckets[node.bucket.index()].name + " grads";
+  } else if (node.loss_term >= 0) {
+    in.dtype = ir::DType::kF64;
+    in.ranges = {{valid_, static_cast<int64_t>(node.loss_term) * 8, 8, 0, Access::kReadWrite}};
+    in.tensor = fmt::format("valid {}", node.loss_term);
+  } else {
+    in.dtype = ir::DType::kF64;
+    in.ranges = {whole(stats_, Access::kReadWrite)};
+    in.tensor = "stats";
+  }
+  emit(std::move(in));
+}
+
+int64_t ProgramBuilder::holder_count(const ir::Bucket& bucket) const {
+  std::set<int32_t> ranks;
+  for (PlacementId p : bucket.holders) {
+    const auto of = ir::ranks_of(dag_.mesh, dag_.placements[p.index()]);
+    ranks.insert(of.begin(), of.end());
+  }
+  return static_cast<int64_t>(ranks.size());
+}
+
+void ProgramBuilder::emit_norm() {
+  for (size_t b = 0; b < dag_.buckets.size(); ++b) {
+    if (!dag_.buckets[b].trainable || !holds(dag_.buckets[b])) continue;
+    Instruction in;
+    in.opcode = Opcode::kNorm;
+    in.stream = stream(kComputeStream, StreamKind::kCompute, kComputeStream);
+    in.scale = 1.0 / static_cast<double>(holder_count(dag_.buckets[b]));
+    in.ranges = {whole(bucket_buffer(b, BufferKind::kGradient, "grads"), Access::kRead), whole(stats_, Access::kReadWrite)};
+    in.tensor = dag_.buckets[b].name + " grads";
+    emit(std::move(in));
+  }
+}
+
+int ProgramBuilder::optimizer_states() const {
+  const ir::Optimizer& o = strategy_.train.optimizer;
+  if (o.kind == ir::Optimizer::Kind::kSgd) return o.momentum != 0 ? 1 : 0;
+  return 2;
+}
+
+const char* ProgramBuilder::optimizer_state_name(int i) const {
+  if (strategy_.train.optimizer.kind == ir::Optimizer::Kind::kSgd) return "momentum";
+  return i == 0 ? "exp_avg" : "exp_avg_sq";
+}
+
+void ProgramBuilder::emit_update(const Node& node) {
+  const size_t b = node.bucket.index();
+  if (!holds(dag_.buckets[b])) return;
+  Instruction in;
+  in.opcode = Opcode::kUpdate;
+  in.stream = stream(kComputeStream, StreamKind::kCompute, kComputeStream);
+  in.update = static_cast<int32_t>(b);
+  in.tensor = dag_.buckets[b].name;
+  in.ranges = {whole(bucket_buffer(b, BufferKind::kParameter, "params"), Access::kReadWrite),
+               whole(bucket_buffer(b, BufferKind::kGradient, "grads"), Access::kRead)};
+  for (int i = 0; i < optimizer_states(); ++i) {
+    in.ranges.push_back(whole(bucket_buffer(b, BufferKind::kOptimizer, optimizer_state_name(i)), Access::kReadWrite));
+  }
+  in.ranges.push_back(whole(stats_, Access::kRead));
+  emit(std::move(in));
+}
+
+void ProgramBuilder::emit_node(NodeId id) {
+  const Node& node = dag_.node(id);
+  switch (node.kind) {
+    case NodeKind::kCompute:
+      if (mine(node.placement)) emit_compute(node);
+      return;
+    case NodeKind::kSend:
+    case NodeKind::kRecv:
+      if (mine(node.placement)) emit_transfer(id);
+      return;
+    case NodeKind::kAllReduce: return emit_all_reduce(id);
+    case NodeKind::kNorm: return emit_norm();
+    case NodeKind::kUpdate: return emit_update(node);
+  }
+}
+
+void ProgramBuilder::add_homes() {
+  for (size_t b = 0; b < dag_.buckets.size(); ++b) {
+    const ir::Bucket& bucket = dag_.buckets[b];
+    if (!holds(bucket)) continue;
+    int32_t lowest = INT32_MAX;
+    for (PlacementId p : bucket.holders) lowest = std::min(lowest, ir::rank_at(dag_.mesh, dag_.placements[p.index()], 0));
+    for (size_t i = 0; i < bucket.params.size(); ++i) {
+      const int32_t buffer = bucket_buffer(b, BufferKind::kParameter, "params");
+      program_.params.push_back({bucket.params[i].value, buffer, bucket.offsets[i] * 4, lowest == class_.first_rank});
+    }
+  }
+}
+
+plan::Program ProgramBuilder::build(const std::map<ValueId, int32_t>& inputs, const std::map<int32_t, int32_t>& constants) {
+  inputs_ = &inputs;
+  constants_ = &constants;
+  std::vector<std::string> names;
+  for (PlacementId p : class_.placements) program_.name += (program_.name.empty() ? "" : " + ") + dag_.placements[p.index()].name;
+  if (class_.placements.empty()) program_.name = "idle";
+  stream(kComputeStream, StreamKind::kCompute, kComputeStream);
+  stats_ = buffer("stats", BufferKind::kStats, ir::DType::kF64, plan_.stats_count * 8, true);
+  valid_ = buffer("valid", BufferKind::kStats, ir::DType::kF64, static_cast<int64_t>(std::max<size_t>(1, plan_.loss.size())) * 8, true);
+  program_.stats_buffer = stats_;
+  emit_prologue();
+  std::set<int32_t> counted;
+  bool copied = false;
+  for (NodeId id : dag_.global_order) {
+    const Node& node = dag_.node(id);
+    if (node.pass == Pass::kCount && mine(node.placement)) counted.insert(node.loss_term);
+    if (node.pass != Pass::kCount && !copied) {
+      copied = true;
+      for (int32_t term : counted) {
+        Instruction in;
+        in.opcode = Opcode::kCopy;
+        in.stream = stream(kComputeStream, StreamKind::kCompute, kComputeStream);
+        in.ranges = {{stats_, loss_count_index(static_cast<size_t>(term)) * 8, 8, 0, Access::kRead},
+                     {valid_, static_cast<int64_t>(term) * 8, 8, 0, Access::kWrite}};
+        in.tensor = fmt::format("valid {}", term);
+        emit(std::move(in));
+      }
+    }
+    emit_node(id);
+  }
+  add_homes();
+  plan_memory(program_, clock_, position_);
+  return std::move(program_);
+}
+
+}  // namespace piper::codegen

@@ -1,0 +1,132 @@
+// Builds the program of one class of ranks: streams, buffers, instructions in the global order, and the waits that follow
+// from what instructions read and write.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "codegen/classes.h"
+#include "codegen/kernel_lists.h"
+#include "ir/dag.h"
+#include "ir/strategy.h"
+#include "plan/plan.h"
+
+namespace piper::codegen {
+
+// Index into Plan::sources for a span; adds it when it is new.
+class SourceTable {
+ public:
+  SourceTable(plan::Plan& plan, const support::SourceMap& sources) : plan_(plan), sources_(sources) {}
+  int32_t add(support::SourceSpan span);
+
+ private:
+  plan::Plan& plan_;
+  const support::SourceMap& sources_;
+  std::map<std::pair<int32_t, int32_t>, int32_t> index_;
+};
+
+// Chunks in the plan, lowered once per (chunk, pass, data degree of the placement).
+struct LoweredPass {
+  std::vector<int32_t> chunks;               // indices into Plan::chunks
+  std::vector<std::vector<SlotRef>> slots;   // of each
+};
+struct LoweredPair {
+  LoweredPass forward, backward;
+  int64_t saved_bytes = 0;
+  int64_t scratch_bytes = 0;
+};
+
+class ChunkTable {
+ public:
+  ChunkTable(const ir::TrainingDag& dag, plan::Plan& plan, int64_t batch) : dag_(dag), plan_(plan), batch_(batch) {}
+  const LoweredPair& get(ir::ChunkId chunk, ir::PlacementId placement);
+  const LoweredPass& count(size_t term, ir::PlacementId placement);
+  // Distinct numbers of local samples on a placement, ascending.
+  std::vector<int64_t> sizes(ir::PlacementId placement) const;
+
+ private:
+  LoweredPass add(std::vector<LoweredChunk> parts);
+
+  const ir::TrainingDag& dag_;
+  plan::Plan& plan_;
+  int64_t batch_;
+  std::map<std::pair<ir::ChunkId, int64_t>, LoweredPair> pairs_;  // by data degree
+  std::map<std::pair<size_t, int64_t>, LoweredPass> counts_;
+};
+
+// The keys of the per-rank tables that a program refers to.
+struct ProgramTables {
+  std::vector<std::pair<ir::PlacementId, ir::PlacementId>> peers;  // (own, other)
+  std::vector<std::vector<ir::PlacementId>> groups;                // holders; empty: all ranks
+};
+
+class ProgramBuilder {
+ public:
+  ProgramBuilder(const ir::TrainingDag& dag, const ir::Strategy& strategy, const RankClass& rank_class, plan::Plan& plan,
+                 ChunkTable& chunks, SourceTable& sources);
+
+  // Emits everything and plans the memory. `inputs[v]`: index into Plan::inputs; `constants[c]`: into Plan::constants.
+  plan::Program build(const std::map<ir::ValueId, int32_t>& inputs, const std::map<int32_t, int32_t>& constants);
+  const ProgramTables& tables() const { return tables_; }
+
+ private:
+  bool mine(ir::PlacementId placement) const;
+  int32_t share_of(ir::PlacementId placement) const;
+
+  // Streams and buffers are made on first use.
+  int32_t stream(const std::string& name, plan::StreamKind kind, const std::string& logical);
+  int32_t buffer(const std::string& key, plan::BufferKind kind, ir::DType dtype, int64_t bytes, bool persistent);
+  int32_t boundary_buffer(ir::ValueId value, int32_t mb, ir::PlacementId placement, plan::BufferKind kind);
+  int32_t bucket_buffer(size_t bucket, plan::BufferKind kind, const char* what);
+  plan::BufferRange whole(int32_t buffer, plan::Access access) const;
+  plan::BufferRange tensor_range(int32_t buffer, const ir::TensorType& type, plan::Access access) const;
+  plan::BufferRange bind(const SlotRef& slot, plan::Access access, const ir::Node& node, const LoweredPair* pair);
+
+  int32_t emit(plan::Instruction instruction, std::vector<int32_t> extra_waits = {});
+  void emit_prologue();
+  void emit_load(ir::ValueId value, int32_t mb, ir::PlacementId placement);
+  void emit_compute(const ir::Node& node);
+  void emit_transfer(ir::NodeId id);
+  void emit_all_reduce(ir::NodeId id);
+  void emit_norm();
+  void emit_update(const ir::Node& node);
+  void emit_node(ir::NodeId id);
+  // Waits of a new buffer's first writer: it may start when the compute before the last has ended, so that memory is
+  // reused and still one transfer runs ahead.
+  std::vector<int32_t> throttle() const;
+  // Waits of a compute for sends that were issued before the compute before the last, so that their buffers are free.
+  std::vector<int32_t> old_sends() const;
+  int32_t group_index(const std::vector<ir::PlacementId>& holders);
+  bool holds(const ir::Bucket& bucket) const;
+  int64_t holder_count(const ir::Bucket& bucket) const;
+  void add_homes();
+  const char* optimizer_state_name(int i) const;
+  int optimizer_states() const;
+
+  const ir::TrainingDag& dag_;
+  const ir::Strategy& strategy_;
+  const RankClass& class_;
+  plan::Plan& plan_;
+  ChunkTable& chunks_;
+  SourceTable& sources_;
+  ProgramTables tables_;
+  plan::Program program_;
+  const std::map<ir::ValueId, int32_t>* inputs_ = nullptr;
+  const std::map<int32_t, int32_t>* constants_ = nullptr;
+  std::map<std::string, int32_t> stream_index_, buffer_index_;
+  std::set<std::tuple<ir::ValueId, int32_t, ir::PlacementId>> loaded_;
+  int32_t stats_ = -1, valid_ = -1;
+  std::vector<int32_t> computes_;             // instructions on the compute stream, of chunks
+  std::vector<std::vector<int32_t>> sends_;   // per stream
+  // Hazards, per buffer: its last writer and the readers since.
+  std::vector<int32_t> writer_;
+  std::vector<std::vector<int32_t>> readers_;
+  // Happens-before: per instruction and stream, how many instructions of that stream have surely ended before it starts.
+  std::vector<std::vector<int32_t>> clock_;
+  std::vector<int32_t> position_;             // of an instruction in its stream, from 1
+  std::vector<int32_t> last_on_stream_;
+};
+
+}  // namespace piper::codegen

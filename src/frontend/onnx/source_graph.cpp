@@ -1,0 +1,173 @@
+#include "frontend/onnx/source_graph.h"
+
+#include "frontend/onnx/tensor_data.h"
+#include "support/strings.h"
+
+namespace piper::frontend {
+
+using support::Code;
+using support::Diagnostics;
+
+std::string describe(const ::onnx::NodeProto& node, const std::optional<std::string>& path) {
+  std::string text = "node ";
+  text += node.name().empty() ? "of output `" + (node.output_size() > 0 ? node.output(0) : "") + "`"
+                              : "`" + node.name() + "`";
+  text += " (" + node.op_type() + ")";
+  if (path && !path->empty() && !node.name().starts_with("/")) text += " in `" + *path + "`";
+  return text;
+}
+
+int opset_of(const std::map<std::string, int>& opsets, const std::string& domain) {
+  auto it = opsets.find(domain == "ai.onnx" ? "" : domain);
+  if (it == opsets.end() && (domain.empty() || domain == "ai.onnx")) it = opsets.find("ai.onnx");
+  return it == opsets.end() ? 0 : it->second;
+}
+
+namespace {
+
+// A dim that has no number yet, for the one error that lists them all.
+struct Unbound {
+  std::map<std::string, std::vector<std::string>> inputs_of;  // dim -> inputs
+  std::vector<std::string> unnamed;                           // "dim 1 of `x`"
+};
+
+class InputReader {
+ public:
+  InputReader(const ImportOptions& options, SourceGraph* graph, Diagnostics& diagnostics)
+      : options_(options), graph_(graph), diagnostics_(diagnostics) {}
+
+  void run(const ::onnx::GraphProto& proto) {
+    // The symbols of dim 0 mean the batch wherever they stand.
+    for (const auto& info : proto.input()) {
+      const auto& shape = info.type().tensor_type().shape();
+      if (is_data(info) && shape.dim_size() > 0 && shape.dim(0).has_dim_param() && !options_.static_batch) {
+        batch_symbols_.insert(shape.dim(0).dim_param());
+      }
+    }
+    for (const auto& info : proto.input()) read(info);
+    report_unbound();
+  }
+
+ private:
+  static std::string kind_of(const ::onnx::ValueInfoProto& info) {
+    return metadata(info, kValueInfoMetadata, "pkg.torch.export.graph_signature.InputSpec.kind");
+  }
+  static bool is_weight(const ::onnx::ValueInfoProto& info) {
+    const std::string kind = kind_of(info);
+    return kind.find("PARAMETER") != std::string::npos || kind.find("BUFFER") != std::string::npos;
+  }
+  // In files of IR below 4 every initializer is listed as an input too: its default, not data.
+  bool is_data(const ::onnx::ValueInfoProto& info) const {
+    return !graph_->initializers.count(info.name()) && !is_weight(info);
+  }
+
+  void read(const ::onnx::ValueInfoProto& info) {
+    if (graph_->initializers.count(info.name())) return;
+    const auto& tensor = info.type().tensor_type();
+    ir::TensorType type;
+    if (!info.type().has_tensor_type() || !dtype_from_onnx(tensor.elem_type(), &type.dtype)) {
+      diagnostics_.report(Code::E0405, "input `" + info.name() + "` has element type " +
+                                           (info.type().has_tensor_type() ? onnx_type_name(tensor.elem_type())
+                                                                          : std::string("that is not a tensor")) +
+                                           ", which is not supported");
+      return;
+    }
+    if (!tensor.has_shape()) {
+      diagnostics_.report(Code::E0405, "input `" + info.name() + "` has no shape")
+          .help("export the model with the shapes of its inputs");
+      return;
+    }
+    const bool weight = is_weight(info);
+    for (int i = 0; i < tensor.shape().dim_size(); i++) {
+      type.shape.push_back(dim(info.name(), tensor.shape().dim(i), i, weight));
+    }
+    if (weight) {
+      graph_->weightless[info.name()] = type;
+    } else {
+      graph_->inputs.push_back({info.name(), type});
+    }
+  }
+
+  ir::Dim dim(const std::string& input, const ::onnx::TensorShapeProto::Dimension& dim, int index, bool weight) {
+    const bool batch = index == 0 && !weight && !options_.static_batch;
+    if (dim.has_dim_value()) {
+      if (!batch) return ir::Dim(dim.dim_value());
+      if (graph_->literal_batch && *graph_->literal_batch != dim.dim_value()) {
+        diagnostics_.report(Code::E0406, "input `" + input + "` has " + std::to_string(dim.dim_value()) +
+                                             " samples, another input has " + std::to_string(*graph_->literal_batch))
+            .note("dim 0 of every input is the batch");
+      }
+      graph_->literal_batch = dim.dim_value();
+      return ir::Dim::batch_size();
+    }
+    if (batch || (dim.has_dim_param() && batch_symbols_.count(dim.dim_param()))) return ir::Dim::batch_size();
+    if (!dim.has_dim_param() || dim.dim_param().empty()) {
+      unbound_.unnamed.push_back("dim " + std::to_string(index) + " of `" + input + "`");
+      return ir::Dim(1);
+    }
+    auto it = options_.dims.find(dim.dim_param());
+    if (it != options_.dims.end()) return ir::Dim(it->second);
+    auto& inputs = unbound_.inputs_of[dim.dim_param()];
+    if (inputs.empty() || inputs.back() != input) inputs.push_back(input);
+    return ir::Dim(1);
+  }
+
+  void report_unbound() {
+    std::vector<std::string> parts;
+    for (const auto& [symbol, inputs] : unbound_.inputs_of) {
+      parts.push_back("`" + symbol + "` (of `" + support::join(inputs, "`, `") + "`)");
+    }
+    for (const std::string& unnamed : unbound_.unnamed) parts.push_back(unnamed + ", which has no name");
+    if (parts.empty()) return;
+    auto& error = diagnostics_.report(Code::E0403, "the model has dims without a size: " + support::join(parts, "; "));
+    for (const auto& [symbol, inputs] : unbound_.inputs_of) {
+      error.help("give it one in the strategy: dim \"" + symbol + "\" = 128");
+    }
+    if (!unbound_.unnamed.empty()) error.help("name these dims when exporting the model");
+  }
+
+  const ImportOptions& options_;
+  SourceGraph* graph_;
+  Diagnostics& diagnostics_;
+  std::set<std::string> batch_symbols_;
+  Unbound unbound_;
+};
+
+void collect_infos(const ::onnx::GraphProto& proto, SourceGraph* graph) {
+  for (const auto& info : proto.value_info()) graph->infos[info.name()] = &info;
+  for (const auto& info : proto.input()) graph->infos[info.name()] = &info;
+  for (const auto& info : proto.output()) graph->infos.emplace(info.name(), &info);
+}
+
+}  // namespace
+
+std::optional<SourceGraph> make_source_graph(const ::onnx::ModelProto& model, const ImportOptions& options,
+                                             Diagnostics& diagnostics) {
+  const int errors = diagnostics.error_count();
+  SourceGraph graph;
+  const ::onnx::GraphProto& proto = model.graph();
+  for (const auto& import : model.opset_import()) graph.opsets[import.domain()] = static_cast<int>(import.version());
+  for (const auto& tensor : proto.initializer()) graph.initializers[tensor.name()] = &tensor;
+  if (proto.sparse_initializer_size() > 0) {
+    diagnostics.report(Code::E0404, "the model has sparse initializers, which are not supported");
+  }
+  collect_infos(proto, &graph);
+  InputReader(options, &graph, diagnostics).run(proto);
+  for (const auto& output : proto.output()) graph.outputs.push_back(output.name());
+  if (!inline_functions(model, &graph.nodes, diagnostics)) return std::nullopt;
+
+  std::set<std::string> known;
+  for (const auto& [name, tensor] : graph.initializers) known.insert(name);
+  for (const auto& info : proto.input()) known.insert(info.name());
+  if (!sort_nodes(&graph.nodes, known, diagnostics)) return std::nullopt;
+  for (const SourceNode& node : graph.nodes) known.insert(node.proto.output().begin(), node.proto.output().end());
+  for (const std::string& output : graph.outputs) {
+    if (!known.count(output)) {
+      diagnostics.report(Code::E0404, "nothing makes output `" + output + "` of the model");
+    }
+  }
+  if (diagnostics.error_count() > errors) return std::nullopt;
+  return graph;
+}
+
+}  // namespace piper::frontend

@@ -1,0 +1,153 @@
+#include "ir/dag.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "support/strings.h"
+
+namespace piper::ir {
+
+std::string to_string(const Tags& tags) {
+  std::vector<std::string> parts;
+  for (const auto& [name, value] : tags) parts.push_back(fmt::format("{}={}", name, value));
+  return support::join(parts, ", ");
+}
+
+std::string_view pass_letter(Pass pass) {
+  switch (pass) {
+    case Pass::kCount: return "C";
+    case Pass::kForward: return "F";
+    case Pass::kBackward: return "B";
+    case Pass::kUpdate: return "U";
+    case Pass::kNone: return "-";
+  }
+  return "-";
+}
+
+std::vector<int64_t> coordinates_of(const Mesh& mesh, int64_t rank) {
+  std::vector<int64_t> coordinates(mesh.axes.size());
+  for (size_t i = mesh.axes.size(); i-- > 0;) {
+    coordinates[i] = rank % mesh.axes[i].size;
+    rank /= mesh.axes[i].size;
+  }
+  return coordinates;
+}
+
+bool contains(const Mesh& mesh, const Placement& placement, int32_t rank) {
+  const std::vector<int64_t> at = coordinates_of(mesh, rank);
+  return std::all_of(placement.fixed.begin(), placement.fixed.end(),
+                     [&](const auto& f) { return at[static_cast<size_t>(f.first)] == f.second; });
+}
+
+std::vector<int32_t> ranks_of(const Mesh& mesh, const Placement& placement) {
+  std::vector<int32_t> ranks;
+  for (int32_t r = 0; r < mesh.world_size(); ++r) {
+    if (contains(mesh, placement, r)) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+bool overlap(const Placement& a, const Placement& b) {
+  for (const auto& fa : a.fixed) {
+    for (const auto& fb : b.fixed) {
+      if (fa.first == fb.first && fa.second != fb.second) return false;
+    }
+  }
+  return true;
+}
+
+std::string describe(const TrainingDag& dag, NodeId id) {
+  const Node& node = dag.node(id);
+  switch (node.kind) {
+    case NodeKind::kCompute:
+    case NodeKind::kUpdate:
+      return fmt::format("{}({})", pass_letter(node.pass), to_string(node.tags));
+    case NodeKind::kSend:
+    case NodeKind::kRecv:
+      return fmt::format("{} {} mb={}", node.kind == NodeKind::kSend ? "send" : "recv", dag.model.value(node.value).name,
+                         node.microbatch);
+    case NodeKind::kAllReduce:
+      if (node.bucket.valid()) return fmt::format("all_reduce {}", dag.buckets[node.bucket.index()].name);
+      return node.loss_term >= 0 ? fmt::format("all_reduce count {}", node.loss_term) : "all_reduce stats";
+    case NodeKind::kNorm:
+      return "norm";
+  }
+  return "?";
+}
+
+namespace {
+
+std::string names(const Model& model, const std::vector<ValueId>& values) {
+  std::vector<std::string> parts;
+  for (ValueId v : values) parts.push_back(model.value(v).name);
+  return support::join(parts, ", ");
+}
+
+void print_chunks(const TrainingDag& dag, std::string& out) {
+  for (size_t i = 0; i < dag.chunks.size(); ++i) {
+    const Chunk& c = dag.chunks[i];
+    out += fmt::format("chunk {} {{{}}} forward={} backward={}", i, to_string(c.tags), c.forward.size(), c.backward.size());
+    if (!c.data.empty()) out += fmt::format(" data=({})", names(dag.model, c.data));
+    if (!c.inputs.empty()) out += fmt::format(" in=({})", names(dag.model, c.inputs));
+    if (!c.outputs.empty()) out += fmt::format(" out=({})", names(dag.model, c.outputs));
+    if (!c.params.empty()) out += fmt::format(" params={}", c.params.size());
+    if (!c.param_gradients.empty()) out += fmt::format(" grads={}", c.param_gradients.size());
+    if (!c.gradients_out.empty()) {
+      std::vector<ValueId> of;
+      for (const auto& g : c.gradients_out) of.push_back(g.first);
+      out += fmt::format(" grad_of=({})", names(dag.model, of));
+    }
+    out += "\n";
+  }
+}
+
+void print_node(const TrainingDag& dag, size_t i, std::string& out) {
+  const Node& n = dag.nodes[i];
+  out += fmt::format("%{} = {}", i, describe(dag, NodeId(static_cast<int64_t>(i))));
+  if (n.placement.valid() && n.placement.index() < dag.placements.size()) {
+    out += fmt::format(" on {}", dag.placements[n.placement.index()].name);
+  }
+  if (n.peer.valid()) out += fmt::format(" {} {}", n.kind == NodeKind::kSend ? "to" : "from", dag.placements[n.peer.index()].name);
+  if (n.kind == NodeKind::kAllReduce) {
+    std::vector<std::string> over;
+    for (PlacementId p : n.holders) over.push_back(dag.placements[p.index()].name);
+    out += fmt::format(" over {}", over.empty() ? "all" : support::join(over, " + "));
+  }
+  if (!n.stream.empty()) out += fmt::format(" stream={}", n.stream);
+  if (!n.inputs.empty()) {
+    std::vector<std::string> from;
+    for (NodeId in : n.inputs) from.push_back(fmt::format("%{}", in.value));
+    out += fmt::format(" <- {}", support::join(from, ", "));
+  }
+  out += "\n";
+}
+
+}  // namespace
+
+std::string to_string(const TrainingDag& dag) {
+  std::string out;
+  print_chunks(dag, out);
+  for (size_t i = 0; i < dag.placements.size(); ++i) out += fmt::format("placement {} {}\n", i, dag.placements[i].name);
+  for (const Bucket& b : dag.buckets) {
+    std::vector<std::string> holders;
+    for (PlacementId p : b.holders) holders.push_back(dag.placements[p.index()].name);
+    out += fmt::format("bucket {} params={} elements={} on {}{}\n", b.name, b.params.size(), b.elements,
+                       support::join(holders, " + "), b.trainable ? "" : " frozen");
+  }
+  for (size_t i = 0; i < dag.nodes.size(); ++i) print_node(dag, i, out);
+  for (const OrderEdge& e : dag.orders) {
+    out += fmt::format("order {} < {}\n", describe(dag, e.before), describe(dag, e.after));
+  }
+  auto list = [&](const char* what, const std::vector<NodeId>& order) {
+    if (order.empty()) return;
+    out += what;
+    for (NodeId n : order) out += fmt::format(" {}", n.value);
+    out += "\n";
+  };
+  list("compute_order", dag.compute_order);
+  list("global_order", dag.global_order);
+  return out;
+}
+
+}  // namespace piper::ir

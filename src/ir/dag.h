@@ -1,0 +1,160 @@
+// TrainingDag: everything a training step computes and communicates, on all devices, as one graph.
+//
+// Nodes are stored once per placement (a set of devices that run them together, SPMD), never once per device.
+// The passes of src/passes fill it step by step; the comment at each member says which pass writes it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ir/model.h"
+#include "ir/strategy.h"
+#include "support/ids.h"
+#include "support/source.h"
+
+namespace piper::ir {
+
+PIPER_ID(ChunkId);
+PIPER_ID(NodeId);
+PIPER_ID(PlacementId);
+PIPER_ID(BucketId);
+
+using Tags = std::map<std::string, int64_t>;
+std::string to_string(const Tags& tags);  // "stage=0, mb=2"
+
+// A gradient that arrives at a chunk for one of its outputs, computed by one consumer chunk.
+struct GradientIn {
+  ValueId value;       // the output
+  ChunkId consumer;
+  ValueId gradient;    // what the consumer computed
+};
+
+// A region of operations with equal tags at equal depth: the unit that is scheduled.
+struct Chunk {
+  std::string name;  // "stage=0", made unique with a suffix when several chunks have equal tags
+  Tags tags;
+  int32_t depth = 0;
+  std::vector<OpId> forward;   // topological. annotate
+  std::vector<OpId> backward;  // gradient ops, topological. build
+  std::vector<ValueId> inputs;       // computed by other chunks. annotate
+  std::vector<ValueId> outputs;      // read by other chunks, or graph outputs nobody reads are dropped. annotate
+  std::vector<ValueId> data;         // graph inputs and targets that the forward reads
+  std::vector<ParamId> params;       // that the forward reads, in order of first use
+  std::vector<GradientIn> gradients_in;                      // build
+  std::vector<std::pair<ValueId, ValueId>> gradients_out;    // (input, its gradient). build
+  std::vector<std::pair<ParamId, ValueId>> param_gradients;  // contributions; a parameter used twice has two. build
+  std::vector<int32_t> loss_terms;   // whose loss op is in the forward
+};
+
+// Devices with some mesh coordinates fixed, spanning the others.
+struct Placement {
+  std::vector<std::pair<int, int64_t>> fixed;  // sorted by axis; axes of size 1 are always fixed at 0
+  std::string name;                            // "pp=0", "dev" when nothing is fixed
+};
+
+enum class NodeKind : uint8_t {
+  kCompute,    // F, B of a chunk, or a count of valid targets
+  kUpdate,     // optimizer step of a bucket
+  kSend,       // a value between two placements; its receive is the next node
+  kRecv,
+  kAllReduce,  // of a bucket's gradients, of the counts, of the statistics
+  kNorm,       // sums of squares of the reduced gradients
+};
+
+enum class Pass : uint8_t { kNone, kCount, kForward, kBackward, kUpdate };
+std::string_view pass_letter(Pass pass);  // "F", "B", "U", "C"
+
+struct Node {
+  NodeKind kind = NodeKind::kCompute;
+  Pass pass = Pass::kNone;
+  ChunkId chunk;
+  int32_t microbatch = -1;
+  int32_t loss_term = -1;      // of a count and of its all-reduce
+  PlacementId placement;       // where it runs. place
+  BucketId bucket;             // of an update or a gradient all-reduce
+  ValueId value;               // of a send or receive
+  PlacementId peer;            // of a send or receive: the other side
+  ChunkId channel;             // of a send or receive: the chunk that computed the value
+  bool gradient = false;       // of a send or receive: travels backward
+  std::string stream;          // logical stream of communication
+  std::vector<PlacementId> holders;  // of an all-reduce: the union of these placements' devices; empty: all devices
+  Tags tags;
+  std::vector<NodeId> inputs;  // data edges: nodes whose results this one reads
+  SourceSpan span;             // the directive that asked for it
+};
+
+// Parameters with equal holders, flattened into one buffer in backward order.
+struct Bucket {
+  std::string name;
+  std::vector<ParamId> params;
+  std::vector<int64_t> offsets;        // in elements, each a multiple of 16
+  int64_t elements = 0;
+  std::vector<PlacementId> holders;    // ascending
+  bool trainable = true;
+  std::string stream;                  // of its reduction
+  SourceSpan span;
+};
+
+struct LossInfo {
+  ValueId sum;    // f64[1], accumulated over microbatches
+  ValueId count;  // f64[1], valid elements of the global batch
+  OpId loss_op;
+  OpId count_op;
+  ChunkId chunk;
+};
+
+// Orders of the strategy resolved: every node of `before` runs before every node of `after` on the devices they share.
+struct OrderEdge {
+  NodeId before, after;
+  int32_t order = -1;  // index into Strategy::orders
+};
+
+struct Contribution {
+  ParamId param;
+  ChunkId chunk;
+};
+
+struct TrainingDag {
+  explicit TrainingDag(Model m) : model(std::move(m)) {}
+
+  Model model;  // with losses and gradients appended by build
+  Mesh mesh;
+  std::vector<Tags> op_tags;        // per op, of the tags that directives name. annotate
+  std::vector<Chunk> chunks;        // in topological order. annotate
+  std::vector<LossInfo> losses;     // per Strategy::train.loss. annotate, build
+  std::vector<Node> nodes;          // build and later
+  std::vector<Contribution> contributions;  // the contract. build
+  int32_t microbatches = 1;         // microbatch
+  std::string split_dim = "mb";
+  std::vector<Placement> placements;                // place
+  std::vector<std::vector<PlacementId>> param_holders;  // per parameter. place
+  std::vector<Bucket> buckets;      // bucket
+  std::vector<OrderEdge> orders;    // order
+  std::vector<NodeId> compute_order;  // one global order of the compute nodes. schedule_compute
+  std::vector<NodeId> global_order;   // of all nodes; every stream of every rank is a projection of it. schedule
+
+  Node& node(NodeId id) { return nodes[id.index()]; }
+  const Node& node(NodeId id) const { return nodes[id.index()]; }
+  Chunk& chunk(ChunkId id) { return chunks[id.index()]; }
+  const Chunk& chunk(ChunkId id) const { return chunks[id.index()]; }
+  NodeId add_node(Node node) {
+    nodes.push_back(std::move(node));
+    return NodeId(static_cast<int64_t>(nodes.size()) - 1);
+  }
+};
+
+// Ranks of a placement, ascending.
+std::vector<int32_t> ranks_of(const Mesh& mesh, const Placement& placement);
+bool contains(const Mesh& mesh, const Placement& placement, int32_t rank);
+std::vector<int64_t> coordinates_of(const Mesh& mesh, int64_t rank);
+// Whether two placements share a device.
+bool overlap(const Placement& a, const Placement& b);
+
+// The DAG as text: one line a chunk, placement, bucket and node, sorted by id; the format of the golden tests.
+std::string to_string(const TrainingDag& dag);
+// "F(stage=0, mb=2)" for messages.
+std::string describe(const TrainingDag& dag, NodeId node);
+
+}  // namespace piper::ir

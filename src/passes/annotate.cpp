@@ -1,0 +1,344 @@
+// annotate: tags for every operation, the losses, adopted glue, and the cut into chunks.
+//
+//   %7 = Add(...)            {stage=0}
+//   %8 = Where(mask, ...)    {}              ->   cloned into stage 0 and stage 1, which read it
+//
+// First of the passes: everything later speaks of chunks and their tags.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ops/op.h"
+#include "passes/chunks.h"
+#include "passes/pipeline.h"
+#include "passes/select.h"
+#include "support/strings.h"
+
+namespace piper::passes {
+
+using ir::LossTerm;
+using ir::Op;
+using ir::OpId;
+using ir::Tags;
+using ir::ValueId;
+using ir::ValueKind;
+using support::Code;
+
+namespace {
+
+// Tags that a directive names: only these cut the model.
+std::set<std::string> directive_tags(const Strategy& strategy) {
+  std::set<std::string> used;
+  auto add = [&](const ir::Selector& s) {
+    for (const ir::Constraint& c : s.constraints) used.insert(c.tag);
+  };
+  for (const auto& p : strategy.places) add(p.selector);
+  for (const auto& r : strategy.replicates) add(r.selector);
+  for (const auto& s : strategy.shard_experts) add(s.selector);
+  for (const auto& r : strategy.recomputes) add(r.selector);
+  for (const auto& o : strategy.orders) {
+    for (const auto& e : o.elements) {
+      for (const auto& s : e.selectors) add(s);
+    }
+  }
+  if (strategy.split) used.erase(strategy.split->dim);
+  return used;
+}
+
+void apply_tags(TrainingDag& dag, const Strategy& strategy) {
+  const std::set<std::string> used = directive_tags(strategy);
+  dag.op_tags.assign(dag.model.ops.size(), {});
+  for (const ir::TagRule& rule : strategy.tags) {
+    if (!used.count(rule.name)) continue;
+    for (const auto& [op, value] : rule.ops) dag.op_tags[op.index()][rule.name] = value;
+  }
+}
+
+// ---- Losses ----
+
+ValueId find_output(const TrainingDag& dag, const LossTerm& term, Diagnostics& diagnostics) {
+  std::vector<std::string> names;
+  for (ValueId v : dag.model.outputs) {
+    if (dag.model.value(v).name == term.output) return v;
+    names.push_back(dag.model.value(v).name);
+  }
+  auto& d = diagnostics.report(Code::E0512, term.span, fmt::format("the model has no output `{}`", term.output));
+  d.note(fmt::format("its outputs are {}", support::join(names, ", ")));
+  const std::string meant = support::did_you_mean(term.output, names);
+  if (!meant.empty()) d.help(fmt::format("did you mean `{}`?", meant));
+  return ValueId();
+}
+
+// The target's graph input, or a new one that the data must bring.
+ValueId target_value(TrainingDag& dag, const LossTerm& term, const ir::TensorType& type, Diagnostics& diagnostics) {
+  for (ValueId v : dag.model.inputs) {
+    if (dag.model.value(v).name != term.target) continue;
+    const ir::TensorType& have = dag.model.value(v).type;
+    const bool integers = have.dtype == ir::DType::kI64 || have.dtype == ir::DType::kI32;
+    if (have.shape != type.shape || integers != (type.dtype == ir::DType::kI64)) {
+      diagnostics.report(Code::E0514, term.span,
+                         fmt::format("target `{}` is {}, the loss needs {}", term.target, to_string(have), to_string(type)));
+      return ValueId();
+    }
+    return v;
+  }
+  // Two terms may share a target.
+  for (size_t i = 0; i < dag.model.values.size(); ++i) {
+    const ir::Value& value = dag.model.values[i];
+    if (value.kind == ValueKind::kInput && value.name == term.target && value.type == type) return ValueId(static_cast<int64_t>(i));
+  }
+  const ValueId target = dag.model.add_value(term.target, type, ValueKind::kInput);
+  dag.model.inputs.push_back(target);
+  return target;
+}
+
+// Which dim of the logits holds the classes: the last, or dim 1 when only that fits a target the graph has.
+int64_t class_dim_of(const TrainingDag& dag, const LossTerm& term, const ir::Shape& logits) {
+  const int64_t last = static_cast<int64_t>(logits.size()) - 1;
+  for (ValueId v : dag.model.inputs) {
+    if (dag.model.value(v).name != term.target) continue;
+    ir::Shape without_last(logits.begin(), logits.end() - 1);
+    if (dag.model.value(v).type.shape == without_last) return last;
+    return std::min<int64_t>(1, last);
+  }
+  return last;
+}
+
+void append_loss(TrainingDag& dag, const LossTerm& term, Diagnostics& diagnostics) {
+  const ValueId output = find_output(dag, term, diagnostics);
+  if (!output.valid()) return;
+  const ir::TensorType type = dag.model.value(output).type;
+  if (!ir::is_float(type.dtype) || type.shape.empty() || ir::sample_dim(type.shape) < 0) {
+    diagnostics.report(Code::E0514, term.span,
+                       fmt::format("output `{}` is {}, a loss needs one float value or more per sample", term.output, to_string(type)));
+    return;
+  }
+  Op loss, count;
+  loss.path = count.path = "loss";
+  ir::TensorType target_type = type;
+  if (term.kind == LossTerm::Kind::kCrossEntropy) {
+    const int64_t class_dim = class_dim_of(dag, term, type.shape);
+    target_type.dtype = ir::DType::kI64;
+    target_type.shape.erase(target_type.shape.begin() + class_dim);
+    loss.kind = "CrossEntropyLoss";
+    loss.attrs = {{"ignore_index", term.ignore_index}, {"label_smoothing", term.label_smoothing}, {"class_dim", class_dim}};
+    count.kind = "CountValid";
+    count.attrs = {{"ignore_index", term.ignore_index}};
+  } else {
+    loss.kind = "MseLoss";
+    count.kind = "CountElements";
+  }
+  const ValueId target = target_value(dag, term, target_type, diagnostics);
+  if (!target.valid()) return;
+  const size_t index = dag.losses.size();
+  loss.name = fmt::format("loss.{}", index);
+  count.name = fmt::format("count.{}", index);
+  loss.inputs = {output, target};
+  count.inputs = {target};
+  ir::LossInfo info;
+  for (Op* op : {&loss, &count}) {
+    const OpId id(static_cast<int64_t>(dag.model.ops.size()));
+    auto made = ops::append_op(dag.model, *op);
+    if (!made) {
+      diagnostics.report(Code::E0514, term.span, fmt::format("the loss does not fit the model: {}", made.error().message));
+      return;
+    }
+    (op == &loss ? info.sum : info.count) = made->front();
+    (op == &loss ? info.loss_op : info.count_op) = id;
+    // A loss belongs where its output is made.
+    const OpId producer = dag.model.value(output).producer;
+    dag.op_tags.push_back(producer.valid() ? dag.op_tags[producer.index()] : Tags{});
+  }
+  dag.losses.push_back(info);
+}
+
+void append_losses(TrainingDag& dag, const Strategy& strategy, Diagnostics& diagnostics) {
+  if (strategy.train.loss.empty()) {
+    diagnostics.report(Code::E0508, strategy.train.span, "the strategy has no loss")
+        .help("say what to minimise: `train { loss cross_entropy(logits = output \"logits\", target = input \"labels\") }`");
+    return;
+  }
+  for (const LossTerm& term : strategy.train.loss) append_loss(dag, term, diagnostics);
+}
+
+// ---- Adoption ----
+
+// Gives operations that no `place` names to a neighbour, or to several when they depend on no parameter.
+class Adoption {
+ public:
+  Adoption(TrainingDag& dag, const Strategy& strategy, std::vector<char>& live)
+      : dag_(dag), live_(live), split_dim_(strategy.split ? strategy.split->dim : "") {
+    const size_t n = dag.model.ops.size();
+    placed_.resize(n);
+    for (size_t i = 0; i < n; ++i) placed_[i] = strategy.places.empty() || is_placed(strategy, dag.op_tags[i]);
+    mark_parameter_dependence();
+  }
+
+  void run() {
+    // Each round settles at least one operation or is the last.
+    bool changed = true;
+    while (changed) {
+      changed = false;
+      for (size_t i = dag_.model.ops.size(); i-- > 0;) changed |= adopt_from_consumers(OpId(static_cast<int64_t>(i)));
+      if (changed) continue;
+      for (size_t i = 0; i < dag_.model.ops.size() && !changed; ++i) changed |= adopt_from_producers(OpId(static_cast<int64_t>(i)));
+    }
+  }
+
+ private:
+  bool is_placed(const Strategy& strategy, const Tags& tags) const {
+    return std::any_of(strategy.places.begin(), strategy.places.end(),
+                       [&](const ir::Place& p) { return matches(p.selector, tags, split_dim_); });
+  }
+
+  void mark_parameter_dependence() {
+    value_depends_.assign(dag_.model.values.size(), false);
+    op_depends_.assign(dag_.model.ops.size(), false);
+    for (size_t i = 0; i < dag_.model.ops.size(); ++i) {
+      const Op& op = dag_.model.ops[i];
+      bool depends = false;
+      for (ValueId v : op.inputs) {
+        if (!v.valid()) continue;
+        depends = depends || dag_.model.value(v).kind == ValueKind::kParameter || value_depends_[v.index()];
+      }
+      op_depends_[i] = depends;
+      for (ValueId v : op.outputs) value_depends_[v.index()] = depends;
+    }
+  }
+
+  bool adopt_from_consumers(OpId id) {
+    if (placed_[id.index()] || !live_[id.index()]) return false;
+    std::set<Tags> regions;
+    bool all_known = true;
+    for (OpId c : consumers_of(id)) {
+      if (placed_[c.index()]) {
+        regions.insert(dag_.op_tags[c.index()]);
+      } else {
+        all_known = false;
+      }
+    }
+    if (!all_known || regions.empty()) return false;
+    if (regions.size() > 1 && op_depends_[id.index()]) return false;
+    auto region = regions.begin();
+    const Tags home = *region++;
+    for (; region != regions.end(); ++region) clone_into(id, *region);
+    dag_.op_tags[id.index()] = home;
+    placed_[id.index()] = true;
+    return true;
+  }
+
+  // An operation with parameters that its consumers disagree about joins the latest of its producers.
+  bool adopt_from_producers(OpId id) {
+    if (placed_[id.index()] || !live_[id.index()]) return false;
+    OpId latest;
+    for (ValueId v : dag_.model.op(id).inputs) {
+      if (!v.valid()) continue;
+      const OpId p = dag_.model.value(v).producer;
+      if (p.valid() && placed_[p.index()] && (!latest.valid() || latest < p)) latest = p;
+    }
+    if (!latest.valid()) return false;
+    dag_.op_tags[id.index()] = dag_.op_tags[latest.index()];
+    placed_[id.index()] = true;
+    return true;
+  }
+
+  std::vector<OpId> consumers_of(OpId id) const {
+    std::vector<OpId> found;
+    const Op& op = dag_.model.op(id);
+    for (size_t i = 0; i < dag_.model.ops.size(); ++i) {
+      if (!live_[i]) continue;
+      for (ValueId v : dag_.model.ops[i].inputs) {
+        if (std::find(op.outputs.begin(), op.outputs.end(), v) != op.outputs.end()) {
+          found.push_back(OpId(static_cast<int64_t>(i)));
+          break;
+        }
+      }
+    }
+    return found;
+  }
+
+  void clone_into(OpId id, const Tags& region) {
+    const Op original = dag_.model.op(id);
+    Op copy = original;
+    copy.outputs.clear();
+    copy.name += fmt::format("@{}", ir::to_string(region));
+    std::vector<ir::TensorType> types;
+    for (ValueId v : original.outputs) types.push_back(dag_.model.value(v).type);
+    const std::vector<OpId> readers = consumers_of(id);
+    const OpId clone = dag_.model.add_op(std::move(copy), types);
+    dag_.op_tags.push_back(region);
+    placed_.push_back(true);
+    live_.push_back(true);
+    op_depends_.push_back(false);
+    value_depends_.resize(dag_.model.values.size(), false);
+    for (OpId reader : readers) {
+      if (dag_.op_tags[reader.index()] != region || reader == clone) continue;
+      for (ValueId& v : dag_.model.ops[reader.index()].inputs) {
+        for (size_t k = 0; k < original.outputs.size(); ++k) {
+          if (v == original.outputs[k]) v = dag_.model.op(clone).outputs[k];
+        }
+      }
+    }
+  }
+
+  TrainingDag& dag_;
+  std::vector<char>& live_;
+  std::string split_dim_;
+  std::vector<char> placed_;
+  std::vector<char> op_depends_;
+  std::vector<char> value_depends_;
+};
+
+// Operations that a loss or a count depends on; the others are not part of the step.
+std::vector<char> live_ops(const TrainingDag& dag) {
+  std::vector<char> live(dag.model.ops.size(), false);
+  std::vector<OpId> work;
+  auto reach = [&](OpId op) {
+    if (op.valid() && !live[op.index()]) {
+      live[op.index()] = true;
+      work.push_back(op);
+    }
+  };
+  for (const ir::LossInfo& loss : dag.losses) reach(loss.loss_op);
+  while (!work.empty()) {
+    const OpId op = work.back();
+    work.pop_back();
+    for (ValueId v : dag.model.op(op).inputs) {
+      if (v.valid()) reach(dag.model.value(v).producer);
+    }
+  }
+  return live;
+}
+
+void check_coupling(const TrainingDag& dag, const std::vector<char>& live, const Strategy& strategy, Diagnostics& diagnostics) {
+  const bool cut = (strategy.split && strategy.split->count > 1) || !strategy.replicates.empty();
+  if (!cut) return;
+  for (size_t i = 0; i < dag.model.ops.size(); ++i) {
+    const Op& op = dag.model.ops[i];
+    const ops::OpDef* def = ops::find_op(op.kind);
+    if (!live[i] || !def || !def->couples_samples) continue;
+    std::vector<ir::TensorType> in, out;
+    for (ValueId v : op.inputs) in.push_back(v.valid() ? dag.model.value(v).type : ir::TensorType{});
+    for (ValueId v : op.outputs) out.push_back(dag.model.value(v).type);
+    if (!def->couples_samples(op.attrs, in, out)) continue;
+    diagnostics.report(Code::E0507, fmt::format("operation `{}` ({}, path `{}`) mixes samples, so the batch cannot be cut",
+                                                op.name, op.kind, op.path))
+        .help("train it with one microbatch on one device, or leave the operation out of the exported graph");
+  }
+}
+
+}  // namespace
+
+void annotate(TrainingDag& dag, const Strategy& strategy, Diagnostics& diagnostics) {
+  if (strategy.split) dag.split_dim = strategy.split->dim;
+  apply_tags(dag, strategy);
+  append_losses(dag, strategy, diagnostics);
+  if (diagnostics.has_errors()) return;
+  std::vector<char> live = live_ops(dag);
+  Adoption(dag, strategy, live).run();
+  check_coupling(dag, live, strategy, diagnostics);
+  cut_chunks(dag, live);
+}
+
+}  // namespace piper::passes

@@ -1,0 +1,180 @@
+// The rules are a table: each names the pass from which on it holds.
+#include "passes/check_dag.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ir/shares.h"
+#include "passes/pipeline.h"
+#include "support/error.h"
+
+namespace piper::passes {
+
+using ir::Node;
+using ir::NodeId;
+using ir::NodeKind;
+using ir::Pass;
+
+namespace {
+
+using Rule = std::string (*)(const TrainingDag&);  // what is wrong, or ""
+
+std::string every_op_in_one_chunk(const TrainingDag& dag) {
+  std::vector<char> seen(dag.model.ops.size(), false);
+  for (const ir::Chunk& chunk : dag.chunks) {
+    for (ir::OpId op : chunk.forward) {
+      if (seen[op.index()]) return "an operation is in two chunks";
+      seen[op.index()] = true;
+    }
+  }
+  return "";
+}
+
+std::string chunk_inputs_come_from_earlier_chunks(const TrainingDag& dag) {
+  std::set<ir::ValueId> made;
+  for (const ir::Chunk& chunk : dag.chunks) {
+    for (ir::ValueId v : chunk.inputs) {
+      if (!made.count(v)) return fmt::format("chunk {} reads {} before it is made", chunk.name, dag.model.value(v).name);
+    }
+    made.insert(chunk.outputs.begin(), chunk.outputs.end());
+  }
+  return "";
+}
+
+std::string gradients_have_their_values_type(const TrainingDag& dag) {
+  for (const ir::Chunk& chunk : dag.chunks) {
+    for (const auto& [v, g] : chunk.gradients_out) {
+      if (dag.model.value(v).type != dag.model.value(g).type) return "a boundary gradient has another type than its value";
+    }
+    for (const auto& [p, g] : chunk.param_gradients) {
+      if (dag.model.params[p.index()].type != dag.model.value(g).type) return "a parameter's gradient has another type";
+      if (!dag.model.params[p.index()].trainable) return "a frozen parameter has a gradient";
+    }
+  }
+  return "";
+}
+
+std::string each_chunk_runs_once_per_microbatch(const TrainingDag& dag) {
+  std::set<std::tuple<int32_t, int32_t, Pass>> seen;
+  for (const Node& n : dag.nodes) {
+    if (n.kind != NodeKind::kCompute || n.pass == Pass::kCount) continue;
+    if (!seen.insert({n.chunk.value, n.microbatch, n.pass}).second) return "a chunk runs twice for one microbatch";
+  }
+  const size_t want = dag.chunks.size() * static_cast<size_t>(dag.microbatches) * 2;
+  return seen.size() == want ? "" : fmt::format("{} forwards and backwards instead of {}", seen.size(), want);
+}
+
+std::string compute_is_placed(const TrainingDag& dag) {
+  for (const Node& n : dag.nodes) {
+    if (n.kind == NodeKind::kCompute && !n.placement.valid()) return "a compute node has no placement";
+  }
+  return "";
+}
+
+std::string backward_is_where_forward_is(const TrainingDag& dag) {
+  std::set<std::tuple<int32_t, int32_t, int32_t>> forward;
+  for (const Node& n : dag.nodes) {
+    if (n.pass == Pass::kForward) forward.insert({n.chunk.value, n.microbatch, n.placement.value});
+  }
+  for (const Node& n : dag.nodes) {
+    if (n.pass == Pass::kBackward && !forward.count({n.chunk.value, n.microbatch, n.placement.value})) {
+      return "a backward is not where its forward is";
+    }
+  }
+  return "";
+}
+
+std::string each_used_param_is_in_one_bucket(const TrainingDag& dag) {
+  std::vector<int> count(dag.model.params.size(), 0);
+  for (const ir::Bucket& b : dag.buckets) {
+    for (ir::ParamId p : b.params) ++count[p.index()];
+  }
+  for (size_t p = 0; p < count.size(); ++p) {
+    const int want = dag.param_holders[p].empty() ? 0 : 1;
+    if (count[p] != want) return fmt::format("parameter {} is in {} buckets", dag.model.params[p].name, count[p]);
+  }
+  return "";
+}
+
+// The distribution of gradients: partial(sum) over a bucket's holders until reduced, replicated afterwards. An update must
+// read a replicated one, and nothing may be reduced twice or when it is whole.
+std::string updates_read_whole_gradients(const TrainingDag& dag) {
+  for (const Node& n : dag.nodes) {
+    if (n.kind != NodeKind::kUpdate) continue;
+    const ir::Bucket& b = dag.buckets[n.bucket.index()];
+    const bool partial = b.holders.size() > 1 || ir::data_degree(dag.mesh, dag.placements[b.holders.front().index()]) > 1;
+    int reductions = 0;
+    for (NodeId in : n.inputs) {
+      const Node& from = dag.node(in);
+      if (from.kind == NodeKind::kAllReduce && from.bucket == n.bucket) {
+        ++reductions;
+        if (from.holders != b.holders) return fmt::format("bucket {} is reduced over the wrong devices", b.name);
+      }
+    }
+    if (partial && reductions != 1) return fmt::format("the gradient of bucket {} is partial and reduced {} times", b.name, reductions);
+    if (!partial && reductions != 0) return fmt::format("the gradient of bucket {} is whole and reduced", b.name);
+  }
+  return "";
+}
+
+std::string values_are_local_or_received(const TrainingDag& dag) {
+  for (const Node& n : dag.nodes) {
+    if (n.kind != NodeKind::kCompute && n.kind != NodeKind::kSend) continue;
+    for (NodeId in : n.inputs) {
+      const Node& from = dag.node(in);
+      const bool moves = from.kind == NodeKind::kCompute || from.kind == NodeKind::kRecv;
+      if (moves && from.pass != Pass::kCount && from.placement != n.placement) return "a node reads what is on another device";
+    }
+  }
+  return "";
+}
+
+std::string order_is_complete_and_topological(const TrainingDag& dag) {
+  std::vector<size_t> position(dag.nodes.size(), dag.nodes.size());
+  for (size_t i = 0; i < dag.global_order.size(); ++i) position[dag.global_order[i].index()] = i;
+  if (dag.global_order.size() != dag.nodes.size()) return "the global order misses nodes";
+  for (size_t i = 0; i < dag.nodes.size(); ++i) {
+    for (NodeId in : dag.nodes[i].inputs) {
+      if (position[in.index()] >= position[i]) {
+        return fmt::format("{} is ordered before its input {}", describe(dag, NodeId(static_cast<int64_t>(i))), describe(dag, in));
+      }
+    }
+  }
+  for (const ir::OrderEdge& e : dag.orders) {
+    if (position[e.before.index()] >= position[e.after.index()]) return "an order of the strategy does not hold";
+  }
+  return "";
+}
+
+struct RuleRow {
+  const char* from_pass;
+  Rule rule;
+};
+constexpr RuleRow kRules[] = {
+    {"annotate", every_op_in_one_chunk},
+    {"annotate", chunk_inputs_come_from_earlier_chunks},
+    {"build", gradients_have_their_values_type},
+    {"microbatch", each_chunk_runs_once_per_microbatch},
+    {"place", compute_is_placed},
+    {"place", backward_is_where_forward_is},
+    {"bucket", each_used_param_is_in_one_bucket},
+    {"replicate", updates_read_whole_gradients},
+    {"communicate", values_are_local_or_received},
+    {"schedule", order_is_complete_and_topological},
+};
+
+}  // namespace
+
+void check_dag(const TrainingDag& dag, const std::string& after_pass) {
+  const std::vector<std::string> passes = pass_names();
+  const auto index = [&](const std::string& name) { return std::find(passes.begin(), passes.end(), name) - passes.begin(); };
+  for (const RuleRow& row : kRules) {
+    if (index(row.from_pass) > index(after_pass)) continue;
+    const std::string wrong = row.rule(dag);
+    PIPER_CHECK(wrong.empty(), fmt::format("after pass {}: {}", after_pass, wrong));
+  }
+}
+
+}  // namespace piper::passes

@@ -1,0 +1,55 @@
+// Refuses, before any pass runs, what the language can say and no pass implements, with the place in the file.
+#include <fmt/format.h>
+
+#include "passes/pipeline.h"
+
+namespace piper::passes {
+
+namespace {
+
+class Refuser {
+ public:
+  explicit Refuser(Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
+  void refuse(support::SourceSpan span, const std::string& what) {
+    diagnostics_.report(support::Code::E0510, span, fmt::format("{} is not implemented", what));
+  }
+
+ private:
+  Diagnostics& diagnostics_;
+};
+
+void check_orders(const Strategy& strategy, Refuser& refuser) {
+  for (const ir::Order& order : strategy.orders) {
+    bool split_seen = false, overlap_seen = false;
+    for (const ir::OrderElement& element : order.elements) {
+      overlap_seen = overlap_seen || element.selectors.size() > 1;
+      for (const ir::Selector& s : element.selectors) {
+        split_seen = split_seen || (s.passes != ir::kPassAll && (s.passes & (ir::kPassI | ir::kPassW)));
+      }
+    }
+    if (split_seen) refuser.refuse(order.span, "splitting a backward into `I` and `W`");
+    if (overlap_seen) refuser.refuse(order.span, "an overlap group `x | y`");
+  }
+}
+
+}  // namespace
+
+void check_supported(const ir::Model&, const Strategy& strategy, Diagnostics& diagnostics) {
+  Refuser refuser(diagnostics);
+  for (const ir::Replicate& r : strategy.replicates) {
+    if (r.zero > 0) refuser.refuse(r.span, fmt::format("`zero {}`", r.zero));
+    if (r.reduce_dtype && *r.reduce_dtype != ir::DType::kF32) refuser.refuse(r.span, "`reduce_dtype bf16`");
+  }
+  for (const ir::ShardExperts& s : strategy.shard_experts) refuser.refuse(s.span, "`shard … as experts`");
+  for (const ir::ShardParam& s : strategy.shard_params) refuser.refuse(s.span, "`shard param`");
+  for (const ir::Recompute& r : strategy.recomputes) refuser.refuse(r.span, "`recompute`");
+  for (const ir::Tie& t : strategy.ties) refuser.refuse(t.span, "`tie`");
+  if (strategy.train.precision != ir::DType::kF32) refuser.refuse(strategy.train.span, "`precision bf16`");
+  if (strategy.train.coupled_groups > 0) refuser.refuse(strategy.train.span, "`coupled_groups`");
+  for (const ir::LossTerm& t : strategy.train.loss) {
+    if (t.kind == ir::LossTerm::Kind::kMean) refuser.refuse(t.span, "the loss `mean(…)`");
+  }
+  check_orders(strategy, refuser);
+}
+
+}  // namespace piper::passes

@@ -1,0 +1,18 @@
+// The cut of the model's operations into chunks.
+#pragma once
+
+#include <vector>
+
+#include "ir/dag.h"
+
+namespace piper::passes {
+
+// A topological order of all ops of the model that keeps the given order where the data flow leaves a choice.
+std::vector<ir::OpId> topological_order(const ir::Model& model);
+
+// Fills dag.chunks with the connected components of live operations with equal tags at equal depth, where depth is the
+// most tag changes on any path from an input; so the chunk graph has no cycle. Also sets each loss's chunk. Counts
+// (LossInfo::count_op) belong to no chunk: they run on their own, before the step.
+void cut_chunks(ir::TrainingDag& dag, const std::vector<char>& live);
+
+}  // namespace piper::passes

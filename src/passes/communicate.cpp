@@ -1,0 +1,194 @@
+// communicate: a send and a receive wherever a value crosses between placements, the counts of valid targets, the norm.
+//
+//   F(stage=0, mb=0) on pp=0;  F(stage=1, mb=0) on pp=1 <- F(stage=0, mb=0)
+//   ->  send h mb=0 on pp=0 to pp=1 <- F(stage=0, mb=0);  recv h mb=0 on pp=1 from pp=0;  F(stage=1, mb=0) <- recv
+//
+// A value goes once to each placement that reads it, straight from where it is made, however many stages lie between. A
+// gradient goes back once per consumer chunk and is summed by the producer in chunk order.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "ir/shares.h"
+#include "passes/pipeline.h"
+
+namespace piper::passes {
+
+using ir::ChunkId;
+using ir::Node;
+using ir::NodeId;
+using ir::NodeKind;
+using ir::Pass;
+using ir::PlacementId;
+using ir::ValueId;
+using support::Code;
+
+namespace {
+
+class Communicator {
+ public:
+  Communicator(TrainingDag& dag, Diagnostics& diagnostics) : dag_(dag), diagnostics_(diagnostics) {
+    const size_t n = static_cast<size_t>(dag.microbatches);
+    forward_.assign(dag.chunks.size(), std::vector<NodeId>(n));
+    backward_ = forward_;
+    for (size_t i = 0; i < dag.nodes.size(); ++i) {
+      const Node& node = dag.nodes[i];
+      if (node.kind != NodeKind::kCompute) continue;
+      if (node.pass == Pass::kForward) at(forward_, node) = NodeId(static_cast<int64_t>(i));
+      if (node.pass == Pass::kBackward) at(backward_, node) = NodeId(static_cast<int64_t>(i));
+    }
+    for (size_t c = 0; c < dag.chunks.size(); ++c) {
+      for (ValueId v : dag.chunks[c].outputs) producer_[v] = ChunkId(static_cast<int64_t>(c));
+    }
+  }
+
+  void run() {
+    for (int32_t mb = 0; mb < dag_.microbatches; ++mb) {
+      for (size_t c = 0; c < dag_.chunks.size(); ++c) send_activations(c, mb);
+      for (size_t c = dag_.chunks.size(); c-- > 0;) send_gradients(c, mb);
+    }
+    if (diagnostics_.has_errors()) return;
+    reduce_counts();
+    add_norm();
+  }
+
+ private:
+  template <class Table>
+  static NodeId& at(Table& table, const Node& node) {
+    return table[node.chunk.index()][static_cast<size_t>(node.microbatch)];
+  }
+
+  void send_activations(size_t c, int32_t mb) {
+    const NodeId consumer = forward_[c][static_cast<size_t>(mb)];
+    for (ValueId v : dag_.chunks[c].inputs) {
+      const ChunkId from = producer_.at(v);
+      connect(v, from, forward_[from.index()][static_cast<size_t>(mb)], consumer, mb, false);
+    }
+  }
+
+  void send_gradients(size_t c, int32_t mb) {
+    const NodeId consumer = backward_[c][static_cast<size_t>(mb)];
+    for (const ir::GradientIn& g : dag_.chunks[c].gradients_in) {
+      connect(g.gradient, g.consumer, backward_[g.consumer.index()][static_cast<size_t>(mb)], consumer, mb, true);
+    }
+  }
+
+  // Puts a send and a receive between producer and consumer when they are on different placements.
+  void connect(ValueId v, ChunkId channel, NodeId producer, NodeId consumer, int32_t mb, bool gradient) {
+    const PlacementId from = dag_.node(producer).placement, to = dag_.node(consumer).placement;
+    if (from == to) return;
+    const auto [it, fresh] = receives_.try_emplace({v, mb, to});
+    if (fresh) {
+      check_aligned(v, from, to, consumer);
+      it->second = add_pair(v, channel, producer, to, mb, gradient);
+    }
+    replace_input(consumer, producer, it->second, v);
+  }
+
+  NodeId add_pair(ValueId v, ChunkId channel, NodeId producer, PlacementId to, int32_t mb, bool gradient) {
+    Node send;
+    send.kind = NodeKind::kSend;
+    send.value = v;
+    send.channel = channel;
+    send.microbatch = mb;
+    send.placement = dag_.node(producer).placement;
+    send.peer = to;
+    send.gradient = gradient;
+    send.stream = dag_.node(producer).stream.empty() ? "p2p" : dag_.node(producer).stream;
+    send.inputs = {producer};
+    send.span = dag_.node(producer).span;
+    Node recv = send;
+    recv.kind = NodeKind::kRecv;
+    std::swap(recv.placement, recv.peer);
+    recv.inputs = {dag_.add_node(std::move(send))};
+    return dag_.add_node(std::move(recv));
+  }
+
+  // The consumer reads the receive instead; it keeps the direct edge while other values of that producer are local.
+  void replace_input(NodeId consumer, NodeId producer, NodeId recv, ValueId) {
+    auto& inputs = dag_.node(consumer).inputs;
+    inputs.erase(std::remove(inputs.begin(), inputs.end(), producer), inputs.end());
+    if (std::find(inputs.begin(), inputs.end(), recv) == inputs.end()) inputs.push_back(recv);
+  }
+
+  // Both sides must cut the batch alike: then rank d of one sends to rank d of the other.
+  void check_aligned(ValueId v, PlacementId from, PlacementId to, NodeId consumer) {
+    const ir::Placement& a = dag_.placements[from.index()];
+    const ir::Placement& b = dag_.placements[to.index()];
+    if (!ir::overlap(a, b) && ir::data_degree(dag_.mesh, a) == ir::data_degree(dag_.mesh, b)) return;
+    diagnostics_
+        .report(Code::E0515, dag_.node(consumer).span,
+                fmt::format("`{}` crosses from {} ({} replicas) to {} ({} replicas), which cut the batch differently or share devices",
+                            dag_.model.value(v).name, a.name, ir::data_degree(dag_.mesh, a), b.name, ir::data_degree(dag_.mesh, b)))
+        .help("place both on disjoint sets of devices with equally many data-parallel replicas");
+  }
+
+  // N_t of the global batch, before the first backward: summed over everybody who holds targets of the term.
+  void reduce_counts() {
+    for (size_t t = 0; t < dag_.losses.size(); ++t) {
+      std::vector<NodeId> counts;
+      std::vector<PlacementId> holders;
+      for (size_t i = 0; i < dag_.nodes.size(); ++i) {
+        const Node& n = dag_.nodes[i];
+        if (n.pass != Pass::kCount || n.loss_term != static_cast<int32_t>(t)) continue;
+        counts.push_back(NodeId(static_cast<int64_t>(i)));
+        if (std::find(holders.begin(), holders.end(), n.placement) == holders.end()) holders.push_back(n.placement);
+      }
+      std::sort(holders.begin(), holders.end());
+      const bool single = holders.size() == 1 && ir::data_degree(dag_.mesh, dag_.placements[holders.front().index()]) == 1;
+      if (single) continue;
+      Node reduce;
+      reduce.kind = NodeKind::kAllReduce;
+      reduce.loss_term = static_cast<int32_t>(t);
+      reduce.holders = holders;
+      reduce.stream = "reduce";
+      reduce.inputs = counts;
+      const NodeId id = dag_.add_node(std::move(reduce));
+      for (Node& n : dag_.nodes) {
+        if (n.pass != Pass::kBackward) continue;
+        const bool reads = std::find(n.inputs.begin(), n.inputs.end(), counts.front()) != n.inputs.end();
+        if (!reads) continue;
+        n.inputs.erase(std::remove_if(n.inputs.begin(), n.inputs.end(),
+                                      [&](NodeId in) { return std::find(counts.begin(), counts.end(), in) != counts.end(); }),
+                       n.inputs.end());
+        n.inputs.push_back(id);
+      }
+    }
+  }
+
+  // Squares of the reduced gradients, then one all-reduce of the statistics over all devices; updates wait for it.
+  void add_norm() {
+    Node norm;
+    norm.kind = NodeKind::kNorm;
+    std::vector<NodeId> updates;
+    for (size_t i = 0; i < dag_.nodes.size(); ++i) {
+      if (dag_.nodes[i].kind != NodeKind::kUpdate) continue;
+      updates.push_back(NodeId(static_cast<int64_t>(i)));
+      for (NodeId in : dag_.nodes[i].inputs) {
+        if (std::find(norm.inputs.begin(), norm.inputs.end(), in) == norm.inputs.end()) norm.inputs.push_back(in);
+      }
+    }
+    NodeId last = dag_.add_node(std::move(norm));
+    if (dag_.mesh.world_size() > 1) {
+      Node reduce;
+      reduce.kind = NodeKind::kAllReduce;
+      reduce.stream = "reduce";
+      reduce.inputs = {last};
+      last = dag_.add_node(std::move(reduce));
+    }
+    for (NodeId u : updates) dag_.node(u).inputs.push_back(last);
+  }
+
+  TrainingDag& dag_;
+  Diagnostics& diagnostics_;
+  std::vector<std::vector<NodeId>> forward_, backward_;
+  std::map<ValueId, ChunkId> producer_;
+  std::map<std::tuple<ValueId, int32_t, PlacementId>, NodeId> receives_;
+};
+
+}  // namespace
+
+void communicate(TrainingDag& dag, const Strategy&, Diagnostics& diagnostics) { Communicator(dag, diagnostics).run(); }
+
+}  // namespace piper::passes

@@ -1,0 +1,96 @@
+// schedule: one global order of all nodes; every stream of every rank will be a projection of it.
+//
+//   F(stage=0, mb=0)  F(stage=1, mb=0)  send  recv   ->   F(stage=0, mb=0), send, recv, F(stage=1, mb=0)
+//
+// The compute order is replayed in virtual time; a send and its receive are appended together when the value is there, a
+// reduction when its last contribution is. Streams that are projections of one order, with waits that point backwards in
+// it, cannot deadlock, even when sends block until they are received (reference: the total-order argument of
+// torch.distributed.pipelining's lowering).
+#include <algorithm>
+
+#include "passes/costs.h"
+#include "passes/pipeline.h"
+
+namespace piper::passes {
+
+using ir::Node;
+using ir::NodeId;
+using ir::NodeKind;
+
+namespace {
+
+struct Event {
+  double time;
+  int kind;  // at equal times communication of what just ended goes before compute that starts
+  size_t sequence;
+  NodeId node;
+  friend bool operator<(const Event& a, const Event& b) {
+    return std::tie(a.time, a.kind, a.sequence) < std::tie(b.time, b.kind, b.sequence);
+  }
+};
+
+// When each compute node ends, replaying the compute order with free communication.
+std::vector<double> end_times(const TrainingDag& dag, const std::vector<double>& costs, std::vector<double>& starts) {
+  std::vector<double> ends(dag.nodes.size(), 0), free_at(dag.placements.size(), 0);
+  starts.assign(dag.nodes.size(), 0);
+  for (NodeId id : dag.compute_order) {
+    const Node& n = dag.node(id);
+    double start = 0;
+    for (size_t q = 0; q < dag.placements.size(); ++q) {
+      if (ir::overlap(dag.placements[n.placement.index()], dag.placements[q])) start = std::max(start, free_at[q]);
+    }
+    for (NodeId in : n.inputs) {
+      // A receive ends with the compute before its send.
+      NodeId source = in;
+      while (dag.node(source).kind == NodeKind::kRecv || dag.node(source).kind == NodeKind::kSend) source = dag.node(source).inputs.front();
+      if (dag.node(source).kind == NodeKind::kCompute) start = std::max(start, ends[source.index()]);
+    }
+    starts[id.index()] = start;
+    ends[id.index()] = free_at[n.placement.index()] = start + costs[id.index()];
+  }
+  return ends;
+}
+
+}  // namespace
+
+void schedule(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
+  std::vector<double> starts;
+  const std::vector<double> ends = end_times(dag, node_costs(dag, strategy.train.batch), starts);
+  std::vector<Event> events;
+  std::vector<NodeId> tail;  // norm, its reduction, updates: after everything
+  std::vector<NodeId> counts;
+  size_t sequence = 0;
+  for (NodeId id : dag.compute_order) {
+    if (dag.node(id).pass == ir::Pass::kCount) {
+      counts.push_back(id);
+    } else {
+      events.push_back({starts[id.index()], 1, sequence++, id});
+    }
+  }
+  for (size_t i = 0; i < dag.nodes.size(); ++i) {
+    const Node& n = dag.nodes[i];
+    const NodeId id(static_cast<int64_t>(i));
+    if (n.kind == NodeKind::kAllReduce && n.loss_term >= 0) counts.push_back(id);
+    if (n.kind == NodeKind::kSend) events.push_back({ends[n.inputs.front().index()], 0, sequence++, id});
+    if (n.kind == NodeKind::kRecv) events.push_back({ends[dag.node(n.inputs.front()).inputs.front().index()], 0, sequence++, id});
+    if (n.kind == NodeKind::kAllReduce && n.bucket.valid()) {
+      double ready = 0;
+      for (NodeId in : n.inputs) ready = std::max(ready, ends[in.index()]);
+      events.push_back({ready, 0, sequence++, id});
+    }
+  }
+  std::sort(events.begin(), events.end());
+  for (size_t i = 0; i < dag.nodes.size(); ++i) {
+    const Node& n = dag.nodes[i];
+    const bool stats = n.kind == NodeKind::kAllReduce && !n.bucket.valid() && n.loss_term < 0;
+    if (n.kind == NodeKind::kNorm || stats) tail.push_back(NodeId(static_cast<int64_t>(i)));
+  }
+  for (size_t i = 0; i < dag.nodes.size(); ++i) {
+    if (dag.nodes[i].kind == NodeKind::kUpdate) tail.push_back(NodeId(static_cast<int64_t>(i)));
+  }
+  dag.global_order = std::move(counts);
+  for (const Event& e : events) dag.global_order.push_back(e.node);
+  dag.global_order.insert(dag.global_order.end(), tail.begin(), tail.end());
+}
+
+}  // namespace piper::passes

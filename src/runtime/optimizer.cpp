@@ -1,0 +1,51 @@
+#include "runtime/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/update.h"
+#include "runtime/lr_schedule.h"
+
+namespace piper::runtime {
+
+StepDecision decide(const plan::Plan& plan, const double* stats) {
+  StepDecision decision;
+  decision.norm = std::sqrt(stats[0]);
+  if (stats[1] > 0 || !std::isfinite(decision.norm)) {
+    decision.verdict = plan.skip_nonfinite ? Verdict::kSkip : Verdict::kStop;
+  } else if (plan.clip_norm > 0) {
+    // The 1e-6 is PyTorch's, so that the same numbers come out.
+    decision.scale = std::min(1.0, plan.clip_norm / (decision.norm + 1e-6));
+  }
+  return decision;
+}
+
+StepDecision apply_update(const plan::Plan& plan, int32_t update, std::span<const BoundRange> ranges,
+                          const StepContext& context) {
+  const StepDecision decision = decide(plan, reinterpret_cast<const double*>(ranges.back().data));
+  if (decision.verdict != Verdict::kApply) return decision;
+  const plan::OptimizerConfig& config = plan.optimizer;
+  auto floats = [&](size_t i) {
+    return i + 1 < ranges.size() ? reinterpret_cast<float*>(ranges[i].data) : nullptr;
+  };
+  auto at = [](float* data, int64_t offset) { return data ? data + offset : nullptr; };
+  float *w = floats(0), *g = floats(1), *m = floats(2), *v = floats(3);
+  ops::UpdateStep step{learning_rate(config.lr, plan.schedule, context.step), config.beta1, config.beta2, config.eps, 0,
+                       config.momentum, config.nesterov, context.applied + 1, decision.scale};
+  for (const plan::UpdateRun& run : plan.updates[static_cast<size_t>(update)].runs) {
+    step.weight_decay = run.decay ? config.weight_decay : 0;
+    const int64_t n = run.end - run.begin;
+    switch (config.kind) {
+      case plan::OptimizerKind::kSgd: ops::sgd(w + run.begin, g + run.begin, at(m, run.begin), n, step); break;
+      case plan::OptimizerKind::kAdam:
+        ops::adam(w + run.begin, g + run.begin, at(m, run.begin), at(v, run.begin), n, step);
+        break;
+      case plan::OptimizerKind::kAdamW:
+        ops::adamw(w + run.begin, g + run.begin, at(m, run.begin), at(v, run.begin), n, step);
+        break;
+    }
+  }
+  return decision;
+}
+
+}  // namespace piper::runtime
