@@ -40,6 +40,7 @@ void register_launch(CLI::App& app, Context& context) {
   sub->add_option("--model", l.run.model, "ONNX file with the initial weights (default: where the compiler read it)");
   sub->add_option("--threads", l.run.threads, "threads of each rank's compute stream (default: the cores shared out)")->check(CLI::NonNegativeNumber);
   sub->add_option("--save", l.run.save, "folder for the final weights, as safetensors");
+  sub->add_option("--save-gradients", l.run.save_gradients, "file for the gradients of the first step, before clipping");
   sub->add_option("--metrics", l.run.metrics, "file for one JSON object a step");
   sub->add_option("--trace", l.run.trace, "file for a Chrome trace of the last step");
   sub->add_option("--timeout", l.timeout_seconds, "seconds without progress after which a rank counts as hung")->check(CLI::PositiveNumber);

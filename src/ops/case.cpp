@@ -2,10 +2,6 @@
 
 #include <set>
 
-#ifndef PIPER_OPS_DEF
-#define PIPER_OPS_DEF "ops/ops.def"
-#endif
-
 namespace piper::ops {
 
 std::vector<OpCase> all_cases() {
@@ -16,7 +12,7 @@ std::vector<OpCase> all_cases() {
     for (OpCase& c : cases()) all.push_back(std::move(c));
   };
 #define PIPER_OP(name, folder) add(#folder, folder##_cases);
-#include PIPER_OPS_DEF
+#include "ops/ops.def"
 #undef PIPER_OP
   return all;
 }

@@ -18,6 +18,7 @@ struct CaseInput {
   bool gradient = true;        // check the gradient of this input (float inputs)
   double low = -1, high = 1;   // uniform values; integers are drawn from [low, high)
   std::vector<double> values;  // explicit values instead
+  bool keep_f64 = false;       // f64 also where the case runs in f32 (counts)
 };
 
 struct OpCase {

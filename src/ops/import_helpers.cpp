@@ -59,6 +59,14 @@ Expected<Dim> count_elements(const Shape& shape) {
   return ir::num_elements(shape);
 }
 
+Expected<Dim> multiply(Dim a, Dim b) { return count_elements({a, b}); }
+
+int64_t static_elements_before(const Shape& shape, size_t i) {
+  int64_t count = 1;
+  for (size_t k = 0; k < i; k++) count *= shape[k].is_static() ? shape[k].constant : 0;
+  return count;
+}
+
 Expected<std::vector<TensorType>> infer_same_type(const InferInput& in) { return std::vector<TensorType>{in.type(0)}; }
 
 ValueId scalar(GradientBuilder& builder, DType dtype, double value) {

@@ -28,6 +28,11 @@ Expected<int64_t> import_axis(ImportContext& context, int64_t otherwise, size_t 
 // Number of elements; an error when two dims depend on the batch size.
 Expected<Dim> count_elements(const Shape& shape);
 
+// The product of two dims, at most one of which depends on the batch size.
+Expected<Dim> multiply(Dim a, Dim b);
+// Product of the dims before i, which must not depend on the batch size (0 then).
+int64_t static_elements_before(const Shape& shape, size_t i);
+
 // Rules that follow from the types alone.
 Expected<std::vector<TensorType>> infer_same_type(const InferInput& in);
 

@@ -2,10 +2,6 @@
 
 #include <map>
 
-#ifndef PIPER_OPS_DEF
-#define PIPER_OPS_DEF "ops/ops.def"
-#endif
-
 namespace piper::ops {
 
 namespace {
@@ -13,7 +9,7 @@ namespace {
 const std::map<std::string_view, MakeKernel>& makers() {
   static const std::map<std::string_view, MakeKernel> table = {
 #define PIPER_OP(name, folder) {#name, make_cpu_##name},
-#include PIPER_OPS_DEF
+#include "ops/ops.def"
 #undef PIPER_OP
   };
   return table;

@@ -4,11 +4,6 @@
 #include <map>
 #include <set>
 
-#include "support/strings.h"
-
-#ifndef PIPER_OPS_DEF
-#define PIPER_OPS_DEF "ops/ops.def"
-#endif
 
 namespace piper::ops {
 
@@ -34,7 +29,7 @@ const std::map<ImportKey, std::vector<const ImportRule*>>& import_table() {
 const std::vector<const OpDef*>& all_ops() {
   static const std::vector<const OpDef*> ops = {
 #define PIPER_OP(name, folder) &k##name##Op,
-#include PIPER_OPS_DEF
+#include "ops/ops.def"
 #undef PIPER_OP
   };
   return ops;

@@ -71,7 +71,11 @@ class ImportContext {
   virtual std::string_view op_type() const = 0;
   virtual std::string_view domain() const = 0;  // "" is ai.onnx
   virtual int opset() const = 0;
-  virtual const Attrs& attrs() const = 0;  // tensors as attributes are constants: constant_attr
+  virtual const Attrs& attrs() const = 0;  // without tensors: constant_attr
+  // An attribute that is a tensor, as a constant; invalid when the node has none of that name.
+  virtual ValueId constant_attr(const std::string& name) = 0;
+  // Where the node stands among the nodes of the model, from 0: what tells random ops apart.
+  virtual int64_t node_index() const = 0;
   virtual size_t num_inputs() const = 0;
   virtual size_t num_outputs() const = 0;
   virtual bool has_input(size_t i) const = 0;

@@ -7,7 +7,7 @@ namespace piper::plan::rules {
 
 namespace {
 
-// What an opcode does to its ranges. A range may declare more (the verifier then orders more), never less.
+// What an opcode does to its ranges, which is what they have to declare.
 struct OpcodeRule {
   Opcode opcode;
   std::vector<Access> ranges;
@@ -33,17 +33,16 @@ const OpcodeRule* rule_of(Opcode opcode) {
   return it == rules.end() ? nullptr : &*it;
 }
 
-bool includes(Access declared, Access needed) {
-  return (static_cast<int>(declared) & static_cast<int>(needed)) == static_cast<int>(needed);
-}
+bool writes(Access access) { return access != Access::kRead; }
 
 void require_access(const Instruction& instruction, size_t range, Access needed, Reporter& report) {
-  report.require(includes(instruction.ranges[range].access, needed),
-                 opcode_name(instruction.opcode) + " declares too little access to range " + std::to_string(range));
+  report.require(instruction.ranges[range].access == needed,
+                 opcode_name(instruction.opcode) + " declares a wrong access to range " + std::to_string(range));
 }
 
+// Norms and updates find the norm at the beginning of the statistics.
 bool is_stats(const Program& program, const BufferRange& range) {
-  return program.buffers[range.buffer].kind == BufferKind::kStats;
+  return range.buffer == program.stats_buffer && range.offset == 0 && range.fixed >= 16;
 }
 
 void check_compute(const Plan& plan, const Instruction& instruction, Reporter& report) {
@@ -59,7 +58,7 @@ void check_compute(const Plan& plan, const Instruction& instruction, Reporter& r
 
 void check_norm(const Program& program, const Instruction& instruction, Reporter& report) {
   size_t n = instruction.ranges.size();
-  if (!report.require(n >= 1 && is_stats(program, instruction.ranges[n - 1]), "the last range of norm is no statistics")) {
+  if (!report.require(n >= 1 && is_stats(program, instruction.ranges[n - 1]), "the last range of norm is not the statistics")) {
     return;
   }
   for (size_t i = 0; i + 1 < n; i++) require_access(instruction, i, Access::kRead, report);
@@ -83,7 +82,7 @@ void check_update(const Plan& plan, const Program& program, const Instruction& i
   require_access(instruction, 1, Access::kRead, report);
   for (size_t i = 2; i + 1 < n; i++) require_access(instruction, i, Access::kReadWrite, report);
   require_access(instruction, n - 1, Access::kRead, report);
-  report.require(is_stats(program, instruction.ranges[n - 1]), "the last range of update is no statistics");
+  report.require(is_stats(program, instruction.ranges[n - 1]), "the last range of update is not the statistics");
   for (size_t i = 0; i + 1 < n; i++) {
     const BufferRange& range = instruction.ranges[i];
     report.require(range.per_sample == 0, "a range of update depends on the samples");
@@ -94,7 +93,8 @@ void check_update(const Plan& plan, const Program& program, const Instruction& i
                  "the runs of update `" + plan.updates[instruction.update].name + "` are outside its bucket");
 }
 
-void check_by_rule(const Plan& plan, const Instruction& instruction, const OpcodeRule& rule, Reporter& report) {
+void check_by_rule(const Plan& plan, const Program& program, const Instruction& instruction, const OpcodeRule& rule,
+                   Reporter& report) {
   std::string name = opcode_name(instruction.opcode);
   if (!report.require(instruction.ranges.size() == rule.ranges.size(),
                       name + " has " + std::to_string(instruction.ranges.size()) + " ranges instead of " +
@@ -107,6 +107,11 @@ void check_by_rule(const Plan& plan, const Instruction& instruction, const Opcod
   bool reduces = instruction.opcode == Opcode::kAllReduce || instruction.opcode == Opcode::kReduceScatter;
   if (reduces) {
     report.require(instruction.dtype == DType::kF32 || instruction.dtype == DType::kF64, name + " of no f32 or f64");
+    for (const BufferRange& range : instruction.ranges) {
+      const Buffer& buffer = program.buffers[range.buffer];
+      report.require(buffer.dtype == instruction.dtype, name + " as " + std::string(ir::dtype_name(instruction.dtype)) +
+                                                            " of buffer `" + buffer.name + "`, which has another type");
+    }
   }
   if (instruction.opcode == Opcode::kCopy) {
     report.require(instruction.ranges[0].fixed == instruction.ranges[1].fixed &&
@@ -154,7 +159,7 @@ void check_operand(const Chunk& chunk, const KernelList& variant, const Operand&
                 operand.offset + bytes <= variant.slot_bytes[operand.slot];
   report.require(inside, "chunk `" + chunk.name + "` uses bytes outside its slot `" + slot.name + "`");
   if (output) {
-    report.require(includes(slot.access, Access::kWrite), "chunk `" + chunk.name + "` writes its read-only slot `" +
+    report.require(writes(slot.access), "chunk `" + chunk.name + "` writes its read-only slot `" +
                                                               slot.name + "`");
   }
 }
@@ -196,7 +201,7 @@ void check_instructions(const Plan& plan, int p, Reporter& report) {
     } else if (instruction.opcode == Opcode::kUpdate) {
       check_update(plan, program, instruction, report);
     } else {
-      check_by_rule(plan, instruction, *rule_of(instruction.opcode), report);
+      check_by_rule(plan, program, instruction, *rule_of(instruction.opcode), report);
     }
   }
 }

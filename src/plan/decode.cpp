@@ -117,6 +117,7 @@ Instruction get_instruction(const pb::Instruction& in) {
   out.input = in.input();
   out.update = in.update();
   out.dtype = get_dtype(in.dtype());
+  out.scale = in.scale();
   out.tensor = in.tensor();
   out.source = in.source();
   return out;

@@ -121,6 +121,7 @@ void put(const Instruction& instruction, pb::Instruction* out) {
   out->set_input(instruction.input);
   out->set_update(instruction.update);
   out->set_dtype(number<pb::DType>(instruction.dtype));
+  out->set_scale(instruction.scale);
   out->set_tensor(instruction.tensor);
   out->set_source(instruction.source);
 }

@@ -69,8 +69,8 @@ class LineSplitter {
 // Reads what is there; false when the stream has ended.
 bool read_available(int fd, const std::function<void(std::string_view)>& sink);
 
-// Counts SIGINT, SIGTERM and SIGHUP instead of dying of them, and ignores SIGPIPE; as long as it lives. Signals that our
-// parent had us ignore stay ignored.
+// Counts SIGINT, SIGTERM and SIGHUP instead of dying of them, and ignores SIGPIPE; as long as it lives. Signals that
+// our parent had us ignore stay ignored.
 class SignalGuard {
  public:
   SignalGuard();

@@ -6,6 +6,7 @@
 #include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <exception>
@@ -37,6 +38,30 @@ std::string without_place(std::string_view text) {
     if (end != std::string_view::npos) text.remove_prefix(end + 2);
   }
   return std::string(text);
+}
+
+// As long as it lives, threads that this one makes are scheduled as batch work: they run when a core is free or their
+// turn comes, and do not interrupt others when they wake up. Gloo's event thread polls without sleeping while a sender
+// holds a connection's lock, and its waking up is what interrupts the sender inside; with more threads than cores that
+// costs the event thread's whole time slice. This makes small collectives up to ten times faster there.
+class BatchThreads {
+ public:
+  BatchThreads() : before_(::sched_getscheduler(0)) { set(SCHED_BATCH); }
+  // Both are allowed to everybody; where they are not, all stays as it was.
+  ~BatchThreads() { set(before_); }
+
+ private:
+  void set(int policy) {
+    if (before_ != SCHED_OTHER) return;
+    const sched_param parameters = {};
+    ::sched_setscheduler(0, policy, &parameters);
+  }
+  const int before_;
+};
+
+std::shared_ptr<gloo::transport::Device> make_device(const gloo::transport::tcp::attr& attributes) {
+  BatchThreads batch;
+  return gloo::transport::tcp::CreateDevice(attributes);
 }
 
 // Our store behind Gloo's interface, with the keys of one mesh of connections apart from those of another.
@@ -295,7 +320,7 @@ Expected<std::unique_ptr<GlooTransport>> GlooTransport::connect(StoreClient& sto
     } else {
       attributes.iface = options.interface;
     }
-    auto device = gloo::transport::tcp::CreateDevice(attributes);
+    auto device = make_device(attributes);
     auto mesh = [&](const char* name) {
       auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.world_size);
       context->setTimeout(options.connect_timeout);

@@ -1,9 +1,10 @@
-// What a launcher and its workers tell each other: settings as one line of JSON on the worker's standard input, messages
-// as lines of JSON on its control pipe, and who must be equal to whom through the rendezvous.
+// What a launcher and its workers tell each other: settings as one line of JSON on the worker's standard input,
+// messages as lines of JSON on its control pipe, and who must be equal to whom through the rendezvous.
 #pragma once
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "plan/plan.h"
@@ -89,6 +90,9 @@ inline constexpr char kIdentityKey[] = "job/identity";
 Identity identity_of(const plan::Plan& plan);
 // Compares a rank's identity with the launcher's; an error names the rank and what differs.
 Expected<void> check_identity(int rank, const Identity& own, const std::string& launcher_text);
+
+// `message` as one about a rank, unless it already says so ("rank 3, step 2, #4 recv ...").
+std::string about_rank(int rank, const std::string& message, std::string_view separator);
 
 // "step 3, 20 of 56 instructions done; next of them: recv `h1`": where a rank is after so many instructions.
 std::string position_text(const plan::Plan& plan, int rank, int64_t instructions);

@@ -2,6 +2,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <vector>
 
@@ -49,6 +50,13 @@ Expected<void> check_identity(int rank, const Identity& own, const std::string& 
       "the plan was written again while the job started, or a host has an old copy");
 }
 
+std::string about_rank(int rank, const std::string& message, std::string_view separator) {
+  const std::string name = fmt::format("rank {}", rank);
+  const bool longer_number = message.size() > name.size() && std::isdigit(message[name.size()]);
+  const bool named = message.starts_with(name) && !longer_number;
+  return named ? message : fmt::format("{}{}{}", name, separator, message);
+}
+
 std::string position_text(const plan::Plan& plan, int rank, int64_t instructions) {
   const auto& entry = plan.ranks[static_cast<size_t>(rank)];
   const auto& program = plan.programs[static_cast<size_t>(entry.program)];
@@ -60,8 +68,8 @@ std::string position_text(const plan::Plan& plan, int rank, int64_t instructions
   std::string what = plan::opcode_name(next.opcode);
   if (!next.tensor.empty()) what += fmt::format(" `{}`", next.tensor);
   if (next.chunk >= 0) what += fmt::format(" `{}`", plan.chunks[static_cast<size_t>(next.chunk)].name);
-  return fmt::format("step {}, {} of {} instructions done, next in order: {}", instructions / per_step, inside, per_step,
-                     what);
+  return fmt::format("step {}, {} of {} instructions done, next in order: {}", instructions / per_step, inside,
+                     per_step, what);
 }
 
 }  // namespace piper::runtime

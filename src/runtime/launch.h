@@ -23,6 +23,10 @@ struct LaunchOptions {
 // Runs the job to its end and returns rank 0's summary.
 support::Expected<RunSummary> launch(const plan::Plan& plan, const LaunchOptions& options);
 
+// The signal (SIGINT, SIGTERM, SIGHUP) that ended the last launch() of this process, 0 when none did; for an exit code of
+// 128 + signal.
+int stop_signal();
+
 // Entry of a worker process (`piper worker`, hidden): reads its settings from standard input. Returns the exit code.
 int worker_main();
 

@@ -2,7 +2,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstdlib>
 
 #include "runtime/child_process.h"
@@ -16,6 +17,8 @@ namespace piper::runtime {
 namespace {
 
 constexpr char kHost[] = "127.0.0.1";
+
+std::atomic<int> g_stop_signal{0};
 
 std::vector<std::string> worker_environment(int threads) {
   std::vector<std::string> environment = {fmt::format("OMP_NUM_THREADS={}", threads)};
@@ -40,6 +43,7 @@ Expected<void> start_worker(const WorkerSettings& settings, Supervisor& supervis
 }  // namespace
 
 Expected<RunSummary> launch_processes(const plan::Plan& plan, const LaunchOptions& options) {
+  g_stop_signal = 0;
   const std::string token = random_token();
   auto store = StoreServer::start(kHost, options.port, token);
   if (!store) return tl::make_unexpected(store.error());
@@ -61,7 +65,11 @@ Expected<RunSummary> launch_processes(const plan::Plan& plan, const LaunchOption
     settings.rank = rank;
     if (auto started = start_worker(settings, supervisor); !started) return tl::make_unexpected(started.error());
   }
-  return supervisor.run();
+  auto summary = supervisor.run();
+  g_stop_signal = signals.last_signal();
+  return summary;
 }
+
+int stop_signal() { return g_stop_signal; }
 
 }  // namespace piper::runtime

@@ -105,7 +105,7 @@ class ThreadJob {
     if (!cause) return *ranks_[0].result;
     const auto& first = *ranks_[static_cast<size_t>(cause->rank)].result;
     Error error = first ? Error{ErrorKind::kUser, cause->why, ""} : first.error();
-    if (ranks_.size() > 1) error.message = fmt::format("rank {}: {}", cause->rank, error.message);
+    if (ranks_.size() > 1) error.message = about_rank(cause->rank, error.message, ": ");
     return tl::make_unexpected(error);
   }
 

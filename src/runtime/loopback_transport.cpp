@@ -288,7 +288,8 @@ Expected<void> LoopbackTransport::all_reduce(int group, uint64_t tag, void* data
   if (!place) return tl::make_unexpected(place.error());
   PIPER_CHECK(is_summable(dtype), "only f32 and f64 are reduced");
   const size_t width = static_cast<size_t>(ir::dtype_size(dtype));
-  // Every member sums its own slice into its own memory, which nobody else reads in this phase, then copies the others'.
+  // Every member sums its own slice into its own memory, which nobody else reads in this phase, then copies the
+  // others'.
   auto work = [&](const Meeting& meeting) {
     const Slice mine = slice_of(elements, place->size, place->member);
     std::vector<const void*> parts;

@@ -23,8 +23,10 @@ void write_line(FILE* stream, const std::string& line) {
   std::fflush(stream);
 }
 
-// Seven significant places without the noise: losses go from 10 to 1e-6 in one run.
-std::string loss_text(double loss) { return std::isfinite(loss) ? fmt::format("{:.5g}", loss) : fmt::format("{}", loss); }
+// Significant and not decimal places: losses go from 10 to 1e-6 in one run.
+std::string loss_text(double loss) {
+  return std::isfinite(loss) ? fmt::format("{:.5g}", loss) : fmt::format("{}", loss);
+}
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <tuple>
 
 namespace piper::runtime {
 
@@ -188,17 +189,20 @@ void Supervisor::check_progress() {
 }
 
 // Ranks wait for each other, so all of them stop making progress when one does: it is the one without signs of life, or
-// else the one that stopped first.
+// else the one that has done the least of its program.
 void Supervisor::blame_for_hang(double seconds) {
   const double silence = std::max(1.0, options_.timeout_seconds / 2);
-  auto key = [&](const Worker& worker) {
+  auto key = [&](size_t rank) {
+    const Worker& worker = workers_[rank];
     const bool silent = seconds_since(worker.heard) > silence;
-    return std::pair(!silent, silent ? worker.heard : worker.progressed);
+    const auto& program = plan_.programs[static_cast<size_t>(plan_.ranks[rank].program)];
+    const double per_step = std::max<double>(1, static_cast<double>(program.instructions.size()));
+    return std::tuple(!silent, static_cast<double>(worker.instructions) / per_step, worker.progressed);
   };
   size_t blamed = workers_.size();
   for (size_t r = 0; r < workers_.size(); r++) {
     if (workers_[r].reaped || workers_[r].done) continue;
-    if (blamed == workers_.size() || key(workers_[r]) < key(workers_[blamed])) blamed = r;
+    if (blamed == workers_.size() || key(r) < key(blamed)) blamed = r;
   }
   const Worker& worker = workers_[blamed];
   const bool silent = seconds_since(worker.heard) > silence;
@@ -235,7 +239,7 @@ void Supervisor::take_signals() {
   if (first) {
     status_.note(fmt::format("piper: {}: stopping all ranks; once more to kill them", ::strsignal(signal)));
     Error error{ErrorKind::kUser, fmt::format("stopped by signal {} ({})", signal, ::strsignal(signal)), ""};
-    causes_.push_back({-1, 0, false, error});
+    causes_.push_back({-1, monotonic_ns(), false, error});
   }
   stop(!first || count > 1);
 }
@@ -294,12 +298,11 @@ Expected<RunSummary> Supervisor::result() {
   }
   const Cause& cause = first_cause(causes_);
   Error error = cause.error;
-  if (cause.rank < 0 || error.message.starts_with(fmt::format("rank {} ", cause.rank))) {
-    return tl::make_unexpected(error);
+  if (cause.rank >= 0) {
+    // Ends and hangs read as a sentence about the rank; reports of a rank are quoted.
+    const bool reported = workers_[static_cast<size_t>(cause.rank)].reported;
+    error.message = about_rank(cause.rank, error.message, reported ? ": " : " ");
   }
-  // Ends and hangs read as a sentence about the rank; reports of a rank are quoted.
-  const bool reported = workers_[static_cast<size_t>(cause.rank)].reported;
-  error.message = fmt::format("rank {}{} {}", cause.rank, reported ? ":" : "", error.message);
   return tl::make_unexpected(error);
 }
 

@@ -1,5 +1,5 @@
-// Watches the worker processes of a job to their end. When one fails (dies, reports an error, stops giving signs of life
-// or making progress) it ends all others and finds out who was first.
+// Watches the worker processes of a job to their end. When one fails (dies, reports an error, stops giving signs of
+// life or making progress) it ends all others and finds out who was first.
 #pragma once
 
 #include <chrono>

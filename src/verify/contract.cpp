@@ -33,6 +33,8 @@ void check_tables(const Plan& plan, Findings& findings) {
 // Each chunk of the contract is computed for every sample of every microbatch, as often as the contract has chunks with
 // its hash (equal layers may share their kernels).
 void check_chunks(const Plan& plan, const std::vector<Samples>& microbatches, Findings& findings) {
+  // Without hashes there is nothing to compare.
+  if (std::none_of(plan.chunks.begin(), plan.chunks.end(), [](const plan::Chunk& chunk) { return chunk.hash != 0; })) return;
   std::map<uint64_t, int> wanted;
   for (uint64_t hash : plan.contract.chunk_hashes) wanted[hash]++;
   std::map<uint64_t, std::vector<Coverage>> done;
@@ -116,7 +118,9 @@ void check_home(const Plan& plan, int rank, const Program& program, const ParamH
     if (writers.example >= 0) complain("is frozen but written");
     return;
   }
-  if (writers.otherwise || bytes == 0) return;
+  bool contributes = std::any_of(plan.contract.contributions.begin(), plan.contract.contributions.end(),
+                                 [&](const plan::Contribution& c) { return c.param == home.param; });
+  if (writers.otherwise || bytes == 0 || (!contributes && writers.example < 0)) return;
   if (writers.updated.empty()) return complain("is never updated");
   std::string wrong = writers.updated.differs({home.offset, home.offset + bytes}, 1);
   if (!wrong.empty()) complain("is not updated exactly once: it has " + wrong + " (in bytes)");
@@ -134,30 +138,11 @@ void check_params(const Plan& plan, Findings& findings) {
     }
   }
   for (size_t i = 0; i < plan.params.size(); i++) {
-    if (homes[i] == 0) findings.add(Code::E0607, -1, -1, fmt::format("parameter `{}` is held by no program", plan.params[i].name));
+    bool contributes = std::any_of(plan.contract.contributions.begin(), plan.contract.contributions.end(),
+                                   [&](const plan::Contribution& c) { return c.param == static_cast<int32_t>(i); });
+    if (homes[i] == 0 && contributes) findings.add(Code::E0607, -1, -1, fmt::format("parameter `{}` is held by no program", plan.params[i].name));
     if (homes[i] > 0 && owners[i] != 1) {
       findings.add(Code::E0607, -1, -1, fmt::format("parameter `{}` is saved by {} programs instead of one", plan.params[i].name, owners[i]));
-    }
-  }
-}
-
-// The norm decides over every update (clipping, skipping): it has to be final when the first update reads it.
-void check_norms(const Plan& plan, Findings& findings) {
-  if (plan.clip_norm <= 0 && !plan.skip_nonfinite) return;
-  for (size_t p = 0; p < plan.programs.size(); p++) {
-    const Program& program = plan.programs[p];
-    int rank = first_rank(plan, p), update = -1;
-    for (size_t i = 0; rank >= 0 && i < program.instructions.size(); i++) {
-      const Instruction& instruction = program.instructions[i];
-      if (instruction.opcode == Opcode::kUpdate && update < 0) update = static_cast<int>(i);
-      if (update < 0) continue;
-      for (const BufferRange& range : instruction.ranges) {
-        bool norm = range.buffer == program.stats_buffer && range.offset < 16 && range.access != plan::Access::kRead;
-        if (!norm) continue;
-        findings.add(Code::E0607, rank, static_cast<int>(i),
-                     findings.name(rank, static_cast<int>(i)) + " changes the norm after an update has used it",
-                     {findings.name(rank, update)});
-      }
     }
   }
 }
@@ -178,7 +163,7 @@ std::vector<Samples> microbatches_of(const Plan& plan) {
   return hulls;
 }
 
-void check_contract(const Plan& plan, const Matches& matches, Findings& findings) {
+void check_contract(const Plan& plan, const Matches& matches, Effects& effects, Findings& findings) {
   check_tables(plan, findings);
   std::vector<Samples> microbatches = microbatches_of(plan);
   int64_t at = 0;
@@ -196,8 +181,7 @@ void check_contract(const Plan& plan, const Matches& matches, Findings& findings
   }
   check_chunks(plan, microbatches, findings);
   check_params(plan, findings);
-  check_norms(plan, findings);
-  check_gradients(plan, matches, findings);
+  check_gradients(plan, matches, effects, findings);
 }
 
 }  // namespace piper::verify

@@ -1,147 +1,133 @@
 // Gradients and statistics are complete, and complete once, where they are used.
 //
-// For every trainable parameter that is updated from a gradient which computations accumulate: the computations cover
-// every sample of every microbatch once for each contribution of the contract; the gradient starts from zero; and what
-// norms and updates read is the sum of all contributions of all holders, each once. Likewise for the counts of valid
-// targets that scale the gradients, and for the norm, which has to be the same on all ranks.
+// For every trainable parameter whose gradient kernels accumulate: the kernels cover every sample of every microbatch as
+// often as the contract has contributions; what norms and updates read is the sum of the
+// contributions of all holders, each once; and over all ranks the norm counts it once. Likewise for the counts of valid
+// targets that scale the gradients, for the sums of the loss, and for the norm itself.
 //
 // Gradients that reach their update in another way (reduce-scattered shards) are not covered by this proof.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <set>
+#include <cmath>
 
 #include "plan/check.h"
-#include "verify/coverage.h"
-#include "verify/sums.h"
+#include "verify/accounts.h"
 
 namespace piper::verify {
 
 namespace {
 
-using plan::Access;
 using plan::BufferRange;
 using plan::Instruction;
 using plan::Opcode;
 using plan::Plan;
-using plan::Program;
 using support::Code;
 
-// Bytes of a buffer of a program that hold a sum, with the instructions that touch them, in issue order.
-struct Place {
-  int program = -1;
-  int buffer = -1;
-  int64_t begin = 0, end = 0;
-  std::vector<int> uses;
+// Adds what every opcode but computations does to a sum; true when that was all.
+bool put_common(Opcode opcode, int instruction, std::vector<Entry>* ledger) {
+  if (opcode == Opcode::kZero) ledger->push_back({Entry::Kind::kReset, instruction});
+  if (opcode == Opcode::kAllReduce) ledger->push_back({Entry::Kind::kReduce, instruction});
+  if (opcode == Opcode::kBroadcast) ledger->push_back({Entry::Kind::kBroadcast, instruction});
+  return opcode == Opcode::kZero || opcode == Opcode::kAllReduce || opcode == Opcode::kBroadcast;
+}
 
-  // Sums do not depend on samples, so neither do the ranges that hold them.
-  bool touches(const BufferRange& range) const {
-    return range.buffer == buffer && range.offset < end && begin < range.offset + range.fixed;
-  }
-  Access access(const Instruction& instruction) const {
-    int bits = 0;
-    for (const BufferRange& range : instruction.ranges) {
-      if (touches(range)) bits |= static_cast<int>(range.access);
-    }
-    return static_cast<Access>(bits);
-  }
-};
-
-class Accounts {
+class Proof {
  public:
-  Accounts(const Plan& plan, const Matches& matches, Findings& findings)
-      : plan_(plan), matches_(matches), findings_(findings), microbatches_(microbatches_of(plan)), ranks_(plan.programs.size()),
-        contributions_(plan.params.size()) {
-    for (size_t r = 0; r < plan.ranks.size(); r++) ranks_[plan.ranks[r].program].push_back(static_cast<int>(r));
-    for (const plan::Contribution& c : plan.contract.contributions) contributions_[c.param].insert(c.chunk);
-    index_buffers();
+  Proof(const Plan& plan, Accounts& accounts, Findings& findings)
+      : plan_(plan), accounts_(accounts), findings_(findings), contributions_(plan.params.size(), 0) {
+    for (const plan::Contribution& c : plan.contract.contributions) contributions_[c.param]++;
   }
 
   void check_param(int param) {
     std::vector<Place> places;
     for (size_t p = 0; p < plan_.programs.size(); p++) {
-      if (ranks_[p].empty()) continue;
+      if (accounts_.ranks(static_cast<int>(p)).empty()) continue;
       for (const plan::ParamHome& home : plan_.programs[p].params) {
         if (home.param == param && !find_gradient(static_cast<int>(p), home, &places)) return;
       }
     }
     if (places.empty()) return;
     std::string name = "the gradient of `" + plan_.params[param].name + "`";
-    check_start(name, places);
-    check_samples(name, places, static_cast<int>(contributions_[param].size()));
-    check_total(name, places, true);
+    accounts_.check_whole(name, places);
+    accounts_.check_samples(name, places, contributions_[param]);
+    check_total(name, places);
     check_normed(name, places);
   }
 
-  // Counts of valid targets: complete where a computation reads them to scale gradients.
-  void check_count(const plan::LossTerm& term) {
-    std::vector<Place> places = stats_places(term.count_index, 1);
-    std::string name = "the count of valid targets of `" + term.name + "`";
-    bool counted = false;
-    for (const Place& place : places) {
-      for (int i : place.uses) counted = counted || adds(place, i);
-    }
-    if (!counted) return;
-    check_samples(name, places, 1);
-    check_total(name, places, false);
-  }
-
-  // The norm that updates read: the same on all ranks, so it has the norms of all.
-  void check_norm() {
-    Ledgers ledgers;
-    for (const Place& place : stats_places(0, 2)) {
-      for (int rank : ranks_[place.program]) {
-        for (int i : place.uses) {
-          Opcode opcode = at(place, i).opcode;
-          // Ranks of a program do the same, so what they add counts as equal.
-          if (opcode == Opcode::kNorm) ledgers[rank].push_back({Entry::Kind::kAdd, i, fingerprint(place.program, i)});
-          if (opcode == Opcode::kZero) ledgers[rank].push_back({Entry::Kind::kReset, i});
-          if (opcode == Opcode::kAllReduce) ledgers[rank].push_back({Entry::Kind::kReduce, i});
-          if (opcode == Opcode::kUpdate) ledgers[rank].push_back({Entry::Kind::kUse, i});
+  // The sum and the count of a term of the loss, as all ranks report them after the step, and as computations use them.
+  void check_loss(const plan::LossTerm& term) {
+    for (bool count : {false, true}) {
+      std::vector<Place> places = stats_places(count ? term.count_index : term.sum_index);
+      std::string name = fmt::format("the {} of loss `{}`", count ? "number of valid elements" : "sum", term.name);
+      accounts_.check_whole(name, places);
+      accounts_.check_samples(name, places, 1);
+      Ledgers ledgers;
+      uint64_t total = 0;
+      for (const Place& place : places) {
+        for (int rank : accounts_.ranks(place.program)) {
+          for (const Use& use : place.uses) {
+            if (put_common(accounts_.at(place, use).opcode, use.instruction, &ledgers[rank]) || use.adds == 0) continue;
+            ledgers[rank].push_back({Entry::Kind::kAdd, use.instruction, fingerprint(rank, use.instruction)});
+            total += fingerprint(rank, use.instruction);
+          }
+          ledgers[rank].push_back({Entry::Kind::kUse, place.uses.empty() ? 0 : place.uses.back().instruction});
         }
       }
+      accounts_.check_seen(name, ledgers, total);
+      if (count) check_copies(name, places, total);
     }
-    std::vector<Observation> seen = settle(matches_, ledgers);
-    for (const Observation& o : seen) {
-      if (o.sum == seen.front().sum) continue;
-      Event first = seen.front().event;
-      findings_.add(Code::E0607, o.event.rank, o.event.instruction, "two updates read different gradient norms",
-                    {findings_.name(first.rank, first.instruction), findings_.name(o.event.rank, o.event.instruction)});
-      return;
+  }
+
+  // Copies among statistics are of counts, and whole: what else could scale gradients.
+  void check_sources() {
+    for (size_t p = 0; p < plan_.programs.size(); p++) {
+      const plan::Program& program = plan_.programs[p];
+      for (size_t i = 0; i < program.instructions.size() && !accounts_.ranks(static_cast<int>(p)).empty(); i++) {
+        const Instruction& copy = program.instructions[i];
+        if (copy.opcode != Opcode::kCopy || program.buffers[copy.ranges[1].buffer].kind != plan::BufferKind::kStats) continue;
+        const BufferRange& source = copy.ranges[0];
+        bool counts = false;
+        for (const plan::LossTerm& term : plan_.loss) {
+          counts = counts || (source.buffer == program.stats_buffer && source.offset == term.count_index * 8 && source.fixed == 8);
+        }
+        if (counts) continue;
+        int rank = accounts_.ranks(static_cast<int>(p)).front();
+        findings_.add(Code::E0607, rank, static_cast<int>(i),
+                      findings_.name(rank, static_cast<int>(i)) + " copies something else than a count into statistics");
+      }
+    }
+  }
+
+  // The sum of squares and the number of non-finite elements that updates read.
+  void check_norm() {
+    for (int index : {0, 1}) {
+      std::vector<Place> places = stats_places(index);
+      accounts_.check_whole("the gradient norm", places);
+      Ledgers ledgers;
+      uint64_t total = 0;
+      for (const Place& place : places) {
+        for (int rank : accounts_.ranks(place.program)) {
+          for (const Use& use : place.uses) {
+            Opcode opcode = accounts_.at(place, use).opcode;
+            if (put_common(opcode, use.instruction, &ledgers[rank])) continue;
+            if (opcode == Opcode::kUpdate) ledgers[rank].push_back({Entry::Kind::kUse, use.instruction});
+            if (opcode != Opcode::kNorm) continue;
+            ledgers[rank].push_back({Entry::Kind::kAdd, use.instruction, fingerprint(rank, use.instruction)});
+            total += fingerprint(rank, use.instruction);
+          }
+        }
+      }
+      accounts_.check_seen("the gradient norm", ledgers, total);
     }
   }
 
  private:
-  // Instructions by the buffers that they touch, so that a sum costs what touches it.
-  void index_buffers() {
-    for (const Program& program : plan_.programs) {
-      std::vector<std::vector<int>> of(program.buffers.size());
-      for (size_t i = 0; i < program.instructions.size(); i++) {
-        for (const BufferRange& range : program.instructions[i].ranges) {
-          std::vector<int>& list = of[range.buffer];
-          if (list.empty() || list.back() != static_cast<int>(i)) list.push_back(static_cast<int>(i));
-        }
-      }
-      touching_.push_back(std::move(of));
-    }
-  }
-
-  const Instruction& at(const Place& place, int i) const { return plan_.programs[place.program].instructions[i]; }
-
-  Place make_place(int program, int buffer, int64_t begin, int64_t end) const {
-    Place place{program, buffer, begin, end, {}};
-    for (int i : touching_[program][buffer]) {
-      const std::vector<BufferRange>& ranges = at(place, i).ranges;
-      if (std::any_of(ranges.begin(), ranges.end(), [&](const BufferRange& r) { return place.touches(r); })) place.uses.push_back(i);
-    }
-    return place;
-  }
-
-  std::vector<Place> stats_places(int index, int count) const {
+  std::vector<Place> stats_places(int index) {
     std::vector<Place> places;
     for (size_t p = 0; p < plan_.programs.size(); p++) {
       int buffer = plan_.programs[p].stats_buffer;
-      if (buffer >= 0 && !ranks_[p].empty()) places.push_back(make_place(static_cast<int>(p), buffer, index * 8, (index + count) * 8));
+      if (buffer < 0 || accounts_.ranks(static_cast<int>(p)).empty()) continue;
+      places.push_back(accounts_.place(static_cast<int>(p), buffer, index * 8, (index + 1) * 8));
     }
     return places;
   }
@@ -151,19 +137,18 @@ class Accounts {
     const plan::Param& param = plan_.params[home.param];
     int64_t begin = home.offset, end = home.offset + plan::tensor_bytes(param.dtype, param.shape);
     if (begin == end) return true;
-    for (int i : touching_[p][home.buffer]) {
+    for (int i : accounts_.touching(p, home.buffer)) {
       const Instruction& update = plan_.programs[p].instructions[i];
+      if (update.opcode != Opcode::kUpdate) continue;
       const BufferRange& value = update.ranges[0];
-      bool updates = update.opcode == Opcode::kUpdate && value.buffer == home.buffer && value.offset <= begin &&
-                     end <= value.offset + value.fixed;
-      if (!updates) continue;
+      if (value.buffer != home.buffer || value.offset > begin || end > value.offset + value.fixed) continue;
       const BufferRange& gradient = update.ranges[1];
       int64_t shift = gradient.offset - value.offset;
-      Place place = make_place(p, gradient.buffer, begin + shift, end + shift);
-      for (int use : place.uses) {
-        Opcode opcode = at(place, use).opcode;
-        bool known = opcode == Opcode::kCompute || opcode == Opcode::kAllReduce || opcode == Opcode::kZero;
-        if (!known && place.access(at(place, use)) != Access::kRead) return false;
+      Place place = accounts_.place(p, gradient.buffer, begin + shift, end + shift);
+      for (const Use& use : place.uses) {
+        Opcode opcode = accounts_.at(place, use).opcode;
+        bool known = opcode == Opcode::kCompute || opcode == Opcode::kAllReduce || opcode == Opcode::kZero || opcode == Opcode::kBroadcast;
+        if (!known && use.writes) return false;
       }
       out->push_back(std::move(place));
       return true;
@@ -171,101 +156,89 @@ class Accounts {
     return false;
   }
 
-  bool adds(const Place& place, int i) const {
-    const Instruction& instruction = at(place, i);
-    return instruction.opcode == Opcode::kCompute && place.access(instruction) != Access::kRead;
-  }
-
-  void check_start(const std::string& name, const std::vector<Place>& places) {
-    for (const Place& place : places) {
-      if (place.access(at(place, place.uses.front())) == Access::kWrite) continue;
-      int rank = ranks_[place.program].front(), first = place.uses.front();
-      findings_.add(Code::E0607, rank, first,
-                    fmt::format("{} does not start from zero in program `{}`", name, plan_.programs[place.program].name),
-                    {findings_.name(rank, first) + " is the first to use it and keeps what the last step left"});
-    }
-  }
-
-  void check_samples(const std::string& name, const std::vector<Place>& places, int times) {
-    std::vector<Coverage> coverage(microbatches_.size());
-    for (const Place& place : places) {
-      for (int i : place.uses) {
-        const Instruction& instruction = at(place, i);
-        if (!adds(place, i) || instruction.share < 0) continue;
-        for (int rank : ranks_[place.program]) {
-          const plan::Share& share = plan_.ranks[rank].shares[instruction.share][instruction.microbatch];
-          coverage[instruction.microbatch].add({share.start, share.start + share.count});
-        }
-      }
-    }
-    for (size_t m = 0; m < coverage.size(); m++) {
-      std::string wrong = coverage[m].differs(microbatches_[m], times);
-      if (wrong.empty()) continue;
-      findings_.add(Code::E0607, -1, -1,
-                    fmt::format("{} does not get every sample as often as it should: microbatch {} has samples {}", name, m, wrong));
-      return;
-    }
-  }
-
-  // What is read is the sum of all contributions, each once. Norms and updates read gradients; of the statistics they
-  // see more than they use, so only computations count as readers there.
-  void check_total(const std::string& name, const std::vector<Place>& places, bool of_gradient) {
+  void check_total(const std::string& name, const std::vector<Place>& places) {
     Ledgers ledgers;
     uint64_t total = 0;
     for (const Place& place : places) {
-      for (int rank : ranks_[place.program]) {
-        std::vector<Entry>& ledger = ledgers[rank];
-        for (int i : place.uses) {
-          Opcode opcode = at(place, i).opcode;
-          bool uses = place.access(at(place, i)) == Access::kRead && (opcode == Opcode::kCompute || of_gradient);
-          if (opcode == Opcode::kZero) ledger.push_back({Entry::Kind::kReset, i});
-          if (opcode == Opcode::kAllReduce) ledger.push_back({Entry::Kind::kReduce, i});
-          if (uses) ledger.push_back({Entry::Kind::kUse, i});
-          if (!adds(place, i)) continue;
-          ledger.push_back({Entry::Kind::kAdd, i, fingerprint(rank, i)});
-          total += fingerprint(rank, i);
+      for (int rank : accounts_.ranks(place.program)) {
+        for (const Use& use : place.uses) {
+          if (put_common(accounts_.at(place, use).opcode, use.instruction, &ledgers[rank])) continue;
+          if (!use.writes) ledgers[rank].push_back({Entry::Kind::kUse, use.instruction});
+          for (int k = 0; k < use.adds; k++) {
+            ledgers[rank].push_back({Entry::Kind::kAdd, use.instruction, fingerprint(rank, use.instruction)});
+            total += fingerprint(rank, use.instruction);
+          }
         }
       }
     }
-    for (const Observation& o : settle(matches_, ledgers)) {
-      if (o.sum == total) continue;
-      findings_.add(Code::E0607, o.event.rank, o.event.instruction,
-                    fmt::format("{} uses {}, which is not the sum of all contributions, each once",
-                                findings_.name(o.event.rank, o.event.instruction), name),
-                    {"a contribution comes too late, an all-reduce is missing, or one runs twice"});
-      return;
-    }
+    accounts_.check_seen(name, ledgers, total);
   }
 
-  // A norm that leaves out a gradient clips too late and skips too little.
+  // A norm that leaves out a gradient clips too late; one that counts copies several times clips too early.
   void check_normed(const std::string& name, const std::vector<Place>& places) {
     if (plan_.clip_norm <= 0 && !plan_.skip_nonfinite) return;
+    double weight = 0;
     for (const Place& place : places) {
-      for (int i : place.uses) {
-        if (at(place, i).opcode == Opcode::kNorm) return;
+      for (const Use& use : place.uses) {
+        const Instruction& instruction = accounts_.at(place, use);
+        if (instruction.opcode == Opcode::kNorm) weight += instruction.scale * static_cast<double>(accounts_.ranks(place.program).size());
       }
     }
-    findings_.add(Code::E0607, -1, -1, "no norm has seen " + name);
+    if (std::abs(weight - 1) < 1e-9) return;
+    findings_.add(Code::E0607, -1, -1, fmt::format("the norm counts {} {} times instead of once", name, weight));
+  }
+
+  // The counts that scale gradients: copies, reduced over the ranks that counted, complete where computations read them.
+  void check_copies(const std::string& name, const std::vector<Place>& places, uint64_t total) {
+    Ledgers ledgers;
+    for (const Place& place : places) {
+      for (size_t k = 0; k < place.uses.size(); k++) {
+        const Instruction& copy = accounts_.at(place, place.uses[k]);
+        if (copy.opcode != Opcode::kCopy || !place.uses[k].reads || place.uses[k].partly) continue;
+        int64_t at = copy.ranges[1].offset + place.begin - copy.ranges[0].offset;
+        Place other = accounts_.place(place.program, copy.ranges[1].buffer, at, at + place.end - place.begin);
+        accounts_.check_whole(name, {other});
+        for (int rank : accounts_.ranks(place.program)) follow(rank, place, k, other, &ledgers[rank]);
+      }
+    }
+    accounts_.check_seen(name, ledgers, total);
+  }
+
+  // What becomes of the copy that use `copied` of `place` makes.
+  void follow(int rank, const Place& place, size_t copied, const Place& other, std::vector<Entry>* ledger) {
+    uint64_t so_far = 0;
+    for (size_t k = 0; k < copied; k++) {
+      if (place.uses[k].adds > 0) so_far += fingerprint(rank, place.uses[k].instruction);
+    }
+    for (const Use& use : other.uses) {
+      Opcode opcode = accounts_.at(other, use).opcode;
+      if (put_common(opcode, use.instruction, ledger)) continue;
+      if (use.instruction == place.uses[copied].instruction) {
+        ledger->push_back({Entry::Kind::kReset, use.instruction});
+        ledger->push_back({Entry::Kind::kAdd, use.instruction, so_far});
+      } else if (opcode == Opcode::kCompute) {
+        ledger->push_back({Entry::Kind::kUse, use.instruction});
+      }
+    }
   }
 
   const Plan& plan_;
-  const Matches& matches_;
+  Accounts& accounts_;
   Findings& findings_;
-  std::vector<Samples> microbatches_;
-  std::vector<std::vector<int>> ranks_;           // of each program
-  std::vector<std::set<int32_t>> contributions_;  // chunks that contribute to each parameter
-  std::vector<std::vector<std::vector<int>>> touching_;  // [program][buffer]: instructions
+  std::vector<int> contributions_;  // to each parameter
 };
 
 }  // namespace
 
-void check_gradients(const Plan& plan, const Matches& matches, Findings& findings) {
-  Accounts accounts(plan, matches, findings);
+void check_gradients(const Plan& plan, const Matches& matches, Effects& effects, Findings& findings) {
+  Accounts accounts(plan, matches, effects, findings);
+  Proof proof(plan, accounts, findings);
   for (size_t i = 0; i < plan.params.size(); i++) {
-    if (plan.params[i].trainable) accounts.check_param(static_cast<int>(i));
+    if (plan.params[i].trainable) proof.check_param(static_cast<int>(i));
   }
-  for (const plan::LossTerm& term : plan.loss) accounts.check_count(term);
-  if (plan.clip_norm > 0 || plan.skip_nonfinite) accounts.check_norm();
+  for (const plan::LossTerm& term : plan.loss) proof.check_loss(term);
+  proof.check_sources();
+  if (plan.clip_norm > 0 || plan.skip_nonfinite) proof.check_norm();
 }
 
 }  // namespace piper::verify

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "verify/rules.h"
+#include "verify/wiring.h"
 
 namespace piper::verify {
 
@@ -21,9 +22,6 @@ using plan::BufferRange;
 using plan::Instruction;
 using plan::Plan;
 using support::Code;
-
-bool reads(Access access) { return (static_cast<int>(access) & static_cast<int>(Access::kRead)) != 0; }
-bool writes(Access access) { return (static_cast<int>(access) & static_cast<int>(Access::kWrite)) != 0; }
 
 // State that outlives the instructions around it: what is written to it must not be lost.
 bool holds_results(plan::BufferKind kind) {
@@ -36,31 +34,39 @@ constexpr int kUnwritten = -1;
 struct Segment {
   int64_t end = 0;
   int writer = -1;          // instruction, -1: none in this step
+  int writer_range = -1;    // of its ranges
   int buffer = kUnwritten;  // whose content the bytes are
   std::vector<std::pair<int32_t, int32_t>> readers;  // (stream, last instruction on it) since the writer
 };
 
-// A range of an instruction in bytes of the arena.
+// An effect of an instruction in bytes of the arena.
 struct Span {
   int64_t begin = 0, end = 0;
   int buffer = -1;
   Access access = Access::kRead;
+  int range = -1;
 };
 
 class Sweep {
  public:
-  Sweep(const Plan& plan, int rank, const Order& order, Findings& findings)
-      : plan_(plan), rank_(rank), program_(plan.programs[plan.ranks[rank].program]), order_(order), findings_(findings) {}
+  Sweep(const Plan& plan, int rank, const Order& order, Effects& effects, Findings& findings)
+      : plan_(plan), rank_(rank), program_(plan.programs[plan.ranks[rank].program]), order_(order), effects_(effects),
+        findings_(findings), wiring_(plan, program_) {}
 
   void run() {
     if (!place_buffers()) return;
     for (size_t i = 0; i < program_.instructions.size(); i++) visit(static_cast<int>(i));
+    for (const Miswired& m : wiring_.differences()) {
+      findings_.add(Code::E0607, rank_, m.instruction,
+                    fmt::format("{} does not use what the same work of another microbatch uses", findings_.name(rank_, m.instruction)),
+                    {m.what, "compared with " + findings_.name(rank_, m.example)});
+    }
   }
 
  private:
   using Map = std::map<int64_t, Segment>;
 
-  // Persistent buffers have content from the start; their bytes are nobody else's.
+  // Persistent buffers have content from the start (but sums); their bytes are nobody else's.
   bool place_buffers() {
     std::vector<int> by_offset;
     for (size_t b = 0; b < program_.buffers.size(); b++) {
@@ -83,7 +89,9 @@ class Sweep {
     segments_[0] = {program_.arena_bytes};
     for (int b : by_offset) {
       const plan::Buffer& buffer = program_.buffers[b];
-      if (good && buffer.persistent) replace({buffer.offset, buffer.offset + buffer.bytes, b}, -1);
+      // Sums begin anew in every step, wherever their buffer lives.
+      bool sum = buffer.kind == plan::BufferKind::kGradient || buffer.kind == plan::BufferKind::kStats;
+      if (good && buffer.persistent && !sum) replace({buffer.offset, buffer.offset + buffer.bytes, b}, -1);
     }
     return good;
   }
@@ -98,42 +106,51 @@ class Sweep {
     return false;
   }
 
-  Span span_of(const Instruction& instruction, const BufferRange& range) const {
-    int64_t begin = program_.buffers[range.buffer].offset + range_offset(plan_, rank_, instruction, range);
-    return {begin, begin + range_bytes(plan_, rank_, instruction, range), range.buffer, range.access};
-  }
-
-  void visit(int i) {
+  std::vector<Span> spans_of(int i) const {
     const Instruction& instruction = program_.instructions[i];
     std::vector<Span> spans;
-    for (const BufferRange& range : instruction.ranges) {
-      Span span = span_of(instruction, range);
-      if (span.end > span.begin) spans.push_back(span);
+    for (const Effect& effect : effects_.of(rank_, instruction)) {
+      const BufferRange& range = instruction.ranges[effect.range];
+      int64_t begin = program_.buffers[range.buffer].offset + range_offset(plan_, rank_, instruction, range);
+      if (effect.begin < effect.end) {
+        spans.push_back({begin + effect.begin, begin + effect.end, range.buffer, effect.access, effect.range});
+      }
     }
+    return spans;
+  }
+
+  // Reads come before writes in the list of effects.
+  void visit(int i) {
+    std::vector<Span> spans = spans_of(i);
     check_alias(i, spans);
     for (const Span& span : spans) {
-      if (reads(span.access)) read(i, span);
+      if (span.access == Access::kRead) read(i, span);
+      if (span.access == Access::kWrite) write(i, span, reads_too(spans, span));
     }
-    for (const Span& span : spans) {
-      if (writes(span.access)) write(i, span);
-    }
+    wiring_.finish(i);
+  }
+
+  // What is written is also read: added to, not replaced.
+  static bool reads_too(const std::vector<Span>& spans, const Span& span) {
+    return std::any_of(spans.begin(), spans.end(), [&](const Span& s) {
+      return s.access == Access::kRead && s.range == span.range && s.begin < span.end && span.begin < s.end;
+    });
   }
 
   // Ranges of one instruction must not overlap where one is written: kernels and transports assume it.
   void check_alias(int i, std::vector<Span> spans) {
     std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
-    const Span* furthest = nullptr;
-    const Span* furthest_written = nullptr;
+    std::vector<const Span*> open;
     for (const Span& span : spans) {
-      const Span* other = writes(span.access) ? furthest : furthest_written;
-      if (other && other->end > span.begin) {
+      std::erase_if(open, [&](const Span* s) { return s->end <= span.begin; });
+      for (const Span* other : open) {
+        if (other->range == span.range || (other->access == Access::kRead && span.access == Access::kRead)) continue;
         findings_.add(Code::E0605, rank_, i,
                       fmt::format("{} writes bytes that it also uses otherwise", findings_.name(rank_, i)),
                       {use_text(i, *other), use_text(i, span)});
         return;
       }
-      if (!furthest || span.end > furthest->end) furthest = &span;
-      if (writes(span.access) && (!furthest_written || span.end > furthest_written->end)) furthest_written = &span;
+      open.push_back(&span);
     }
   }
 
@@ -150,7 +167,7 @@ class Sweep {
     Map::iterator begin = cut(span.begin);
     Map::iterator end = cut(span.end);
     segments_.erase(begin, end);
-    segments_[span.begin] = {span.end, writer, span.buffer, {}};
+    segments_[span.begin] = {span.end, writer, span.range, span.buffer, {}};
   }
 
   void read(int i, const Span& span) {
@@ -163,7 +180,10 @@ class Sweep {
       } else if (!told && segment.buffer != span.buffer) {
         told = true;
         report_content(i, span, it->first, segment);
+      } else if (segment.writer >= 0) {
+        check_microbatch(i, span, segment.writer);
       }
+      wiring_.read(i, span.range, segment.writer, segment.writer_range);
       auto reader = std::find_if(segment.readers.begin(), segment.readers.end(),
                                  [&](const auto& r) { return r.first == program_.instructions[i].stream; });
       if (reader == segment.readers.end()) {
@@ -174,7 +194,7 @@ class Sweep {
     }
   }
 
-  void write(int i, const Span& span) {
+  void write(int i, const Span& span, bool adds) {
     Map::iterator end = cut(span.end);
     for (Map::iterator it = cut(span.begin); it != end; ++it) {
       const Segment& segment = it->second;
@@ -184,9 +204,18 @@ class Sweep {
       for (const auto& [stream, reader] : segment.readers) {
         if (reader != i && !order_.before(reader, i)) report_race(reader, i, span);
       }
-      if (!reads(span.access)) check_lost(i, span, segment);
+      if (!adds) check_lost(i, span, segment);
     }
     replace(span, i);
+  }
+
+  // Activations of one microbatch never meet those of another; only what is summed over microbatches does.
+  void check_microbatch(int i, const Span& span, int writer) {
+    int a = program_.instructions[i].microbatch, b = program_.instructions[writer].microbatch;
+    if (a < 0 || b < 0 || a == b || holds_results(program_.buffers[span.buffer].kind)) return;
+    if (!reported_.emplace(writer, i).second) return;
+    findings_.add(Code::E0607, rank_, i, fmt::format("{} reads what belongs to another microbatch", findings_.name(rank_, i)),
+                  {findings_.name(rank_, writer) + " wrote it", use_text(i, span)});
   }
 
   // An accumulated value that is overwritten before anything has read it.
@@ -222,12 +251,11 @@ class Sweep {
                   std::move(notes));
   }
 
-  // The range of `i` that overlaps `span`, as text.
+  // The effect of `i` that overlaps `span`, as text.
   std::string other_use(int i, const Span& span) const {
-    const Instruction& instruction = program_.instructions[i];
-    for (const BufferRange& range : instruction.ranges) {
-      Span other = span_of(instruction, range);
-      if (other.begin < span.end && span.begin < other.end) return use_text(i, other);
+    for (const Span& other : spans_of(i)) {
+      bool conflict = other.access == Access::kWrite || span.access == Access::kWrite;
+      if (conflict && other.begin < span.end && span.begin < other.end) return use_text(i, other);
     }
     return fmt::format("instruction {}", i);
   }
@@ -249,15 +277,17 @@ class Sweep {
   int rank_;
   const plan::Program& program_;
   const Order& order_;
+  Effects& effects_;
   Findings& findings_;
+  Wiring wiring_;
   Map segments_;  // by first byte; they cover the arena
   std::set<std::pair<int, int>> reported_;
 };
 
 }  // namespace
 
-void find_races(const Plan& plan, int rank, const Order& order, Findings& findings) {
-  Sweep(plan, rank, order, findings).run();
+void find_races(const Plan& plan, int rank, const Order& order, Effects& effects, Findings& findings) {
+  Sweep(plan, rank, order, effects, findings).run();
 }
 
 }  // namespace piper::verify

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "plan/plan.h"
+#include "verify/effects.h"
 #include "verify/findings.h"
 #include "verify/order.h"
 
@@ -28,13 +29,13 @@ Matches match(const plan::Plan& plan, const std::vector<Order>& orders, Findings
 // E0604.
 void find_deadlock(const plan::Plan& plan, const Matches& matches, Findings& findings);
 
-// E0605, and E0607 where a result is overwritten unread. `rank` stands for all with its sizes.
-void find_races(const plan::Plan& plan, int rank, const Order& order, Findings& findings);
+// E0605, and E0607 where a result is overwritten unread or microbatches mix. `rank` stands for all with its sizes.
+void find_races(const plan::Plan& plan, int rank, const Order& order, Effects& effects, Findings& findings);
 
 // E0607: the plan against its contract. Needs a plan without deadlocks and races: it then may read every program as if
 // it ran in issue order.
-void check_contract(const plan::Plan& plan, const Matches& matches, Findings& findings);
+void check_contract(const plan::Plan& plan, const Matches& matches, Effects& effects, Findings& findings);
 // E0607: gradients are complete, and complete once, where norms and updates read them. Part of check_contract.
-void check_gradients(const plan::Plan& plan, const Matches& matches, Findings& findings);
+void check_gradients(const plan::Plan& plan, const Matches& matches, Effects& effects, Findings& findings);
 
 }  // namespace piper::verify

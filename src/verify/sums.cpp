@@ -11,12 +11,14 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+bool is_meeting(const Entry& entry) { return entry.kind == Entry::Kind::kReduce || entry.kind == Entry::Kind::kBroadcast; }
+
 struct State {
   const std::vector<Entry>* ledger = nullptr;
   size_t next = 0;
   uint64_t sum = 0;
   bool waits_in(int instruction) const {
-    return next < ledger->size() && (*ledger)[next].kind == Entry::Kind::kReduce && (*ledger)[next].instruction == instruction;
+    return next < ledger->size() && is_meeting((*ledger)[next]) && (*ledger)[next].instruction == instruction;
   }
 };
 
@@ -33,7 +35,7 @@ class Settlement {
       int rank = ready_.back();
       ready_.pop_back();
       State& state = states_.at(rank);
-      if (state.next < state.ledger->size()) reduce(rank, (*state.ledger)[state.next].instruction);
+      if (state.next < state.ledger->size()) meet(rank, (*state.ledger)[state.next]);
     }
     return std::move(seen_);
   }
@@ -43,21 +45,23 @@ class Settlement {
   void advance(int rank, State& state) {
     for (; state.next < state.ledger->size(); state.next++) {
       const Entry& entry = (*state.ledger)[state.next];
-      if (entry.kind == Entry::Kind::kReduce) return ready_.push_back(rank);
+      if (is_meeting(entry)) return ready_.push_back(rank);
       if (entry.kind == Entry::Kind::kReset) state.sum = 0;
       if (entry.kind == Entry::Kind::kAdd) state.sum += entry.value;
       if (entry.kind == Entry::Kind::kUse) seen_.push_back({{rank, entry.instruction}, state.sum});
     }
   }
 
-  // Completes the reduction that `rank` waits in once all members do; the last of them to come finds it complete.
-  void reduce(int rank, int instruction) {
-    int32_t match = matches_.of[rank][instruction];
+  // Completes the collective that `rank` waits in once all members do; the last of them to come finds it complete.
+  void meet(int rank, const Entry& entry) {
+    int32_t match = matches_.of[rank][entry.instruction];
     if (match < 0) return;
     uint64_t sum = 0;
     for (Event member : matches_.together[match]) {
       auto it = states_.find(member.rank);
       if (it != states_.end() && !it->second.waits_in(member.instruction)) return;
+      // The lowest member is the root of a broadcast.
+      if (entry.kind == Entry::Kind::kBroadcast && !(member == matches_.together[match].front())) continue;
       sum += it == states_.end() ? mix(~static_cast<uint64_t>(member.rank)) : it->second.sum;
     }
     for (Event member : matches_.together[match]) {

@@ -12,7 +12,7 @@ namespace piper::verify {
 
 // One thing that a rank does to its copy of a sum.
 struct Entry {
-  enum class Kind { kReset, kAdd, kReduce, kUse };
+  enum class Kind { kReset, kAdd, kReduce, kBroadcast, kUse };
   Kind kind = Kind::kUse;
   int instruction = -1;
   uint64_t value = 0;  // of kAdd

@@ -44,11 +44,14 @@ std::vector<Finding> verify(const plan::Plan& plan) {
   std::vector<Order> orders(plan.programs.begin(), plan.programs.end());
   Matches matches = match(plan, orders, findings);
   find_deadlock(plan, matches, findings);
-  for (int rank : plan::size_representatives(plan)) find_races(plan, rank, orders[plan.ranks[rank].program], findings);
+  Effects effects(plan);
+  for (int rank : plan::size_representatives(plan)) {
+    find_races(plan, rank, orders[plan.ranks[rank].program], effects, findings);
+  }
   using support::Code;
   bool sound = true;
   for (Code code : {Code::E0602, Code::E0603, Code::E0604, Code::E0605}) sound = sound && !findings.has(code);
-  if (sound) check_contract(plan, matches, findings);
+  if (sound) check_contract(plan, matches, effects, findings);
   return findings.take();
 }
 

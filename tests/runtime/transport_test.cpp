@@ -236,8 +236,8 @@ TEST_CASE("streams run collectives and messages side by side", "[transport]") {
         // Streams 0 and 1 use one group at once, told apart by their tags.
         const size_t group = stream < 2 ? 0 : 1 + static_cast<size_t>(transport.rank() / 2);
         std::vector<float> data = values_of<float>(transport.rank(), count);
-        const auto done =
-            transport.all_reduce(static_cast<int>(group), static_cast<uint64_t>(stream), data.data(), count, DType::kF32);
+        const uint64_t tag = static_cast<uint64_t>(stream);
+        const auto done = transport.all_reduce(static_cast<int>(group), tag, data.data(), count, DType::kF32);
         if (!failures.ok(done, "all_reduce")) return;
         failures.check(equal_bits(data, expected_sum<float>(groups[group], count)), "all_reduce: wrong sum");
       }

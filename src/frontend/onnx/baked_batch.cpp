@@ -72,9 +72,12 @@ std::optional<Shape> rewrite_baked(const Shape& data, const Shape& target, Dim t
   if (sample < 0) return std::nullopt;
   const auto before = elements_before(data, static_cast<size_t>(sample));
   for (size_t i = 0; i < target.size(); i++) {
-    if (elements_before(target, i) != before || target[i].constant < 1) continue;
+    // The entry may merge dims before the samples with them, but must not start after or in the middle of one.
+    const auto start = elements_before(target, i);
+    if (!before || !start || *start == 0 || *before % *start != 0 || target[i].constant < 1) continue;
+    const int64_t merged = *before / *start;
     if (literal) {
-      if (target[i].constant % *literal != 0) continue;
+      if (target[i].constant % (*literal * merged) != 0) continue;
       Shape rewritten = target;
       rewritten[i] = Dim(0, target[i].constant / *literal);
       if (auto whole = complete(rewritten, total)) return whole;
@@ -87,7 +90,7 @@ std::optional<Shape> rewrite_baked(const Shape& data, const Shape& target, Dim t
     for (Dim d : others) free = free || d == Dim(-1);
     auto rest = product(others);
     auto q = free || !rest ? std::nullopt : quotient(total, *rest);
-    if (!q || q->constant != 0 || target[i].constant % q->batch != 0) continue;
+    if (!q || q->constant != 0 || q->batch % merged != 0 || target[i].constant % q->batch != 0) continue;
     Shape rewritten = target;
     rewritten[i] = *q;
     return rewritten;

@@ -80,14 +80,19 @@ void Builder::add_inputs() {
                                       "pkg.torch.export.graph_signature.InputSpec.kind");
     const bool buffer = kind.find("BUFFER") != std::string::npos;
     entries_[name].value =
-        add_parameter(name, "", type, {buffer ? WeightKind::kBuffer : WeightKind::kParameter, name, false});
+        add_parameter(name, "", type, {buffer ? WeightKind::kBuffer : WeightKind::kParameter, name, false, ""});
   }
 }
 
 const Weight* Builder::parameter(const std::string& name) const {
   if (!graph_.initializers.count(name)) return nullptr;
-  auto it = weights_.find(name);
-  return it != weights_.end() && it->second.kind == WeightKind::kParameter ? &it->second : nullptr;
+  auto it = weights_.initializers.find(name);
+  return it != weights_.initializers.end() && it->second.kind == WeightKind::kParameter ? &it->second : nullptr;
+}
+
+const Twin* Builder::twin(const std::string& name) const {
+  auto it = weights_.twins.find(name);
+  return it == weights_.twins.end() ? nullptr : &it->second;
 }
 
 ValueId Builder::add_parameter(const std::string& name, const std::string& initializer, const TensorType& type,
@@ -111,6 +116,13 @@ ValueId Builder::add_constant(const std::string& name, const TensorType& type, s
   return model_.add_constant(name, type, std::move(bytes));
 }
 
+Expected<ValueId> Builder::tensor_constant(const ::onnx::TensorProto& tensor) {
+  auto decoded = decoder_.decode(tensor);
+  if (!decoded) return tl::make_unexpected(decoded.error());
+  return add_constant("constant_" + std::to_string(model_.values.size()),
+                      {decoded->dtype, static_shape(decoded->dims)}, {decoded->data, decoded->data + decoded->bytes});
+}
+
 ValueId Builder::scalar(DType dtype, double value) {
   return add_constant("constant_" + std::to_string(model_.values.size()), {dtype, {}}, scalar_bytes(dtype, value));
 }
@@ -123,18 +135,33 @@ Expected<Entry*> Builder::load_initializer(const ::onnx::TensorProto& tensor) {
   }
   type.shape = static_shape({tensor.dims().begin(), tensor.dims().end()});
   Entry& entry = entries_[tensor.name()];
-  // The bytes of parameters stay in the file, but they must be there.
+  if (const Weight* weight = parameter(tensor.name())) {
+    if (!weight->transpose_of.empty()) {
+      auto original = value(weight->transpose_of);
+      if (!original) return tl::make_unexpected(original.error());
+      ir::Op transpose;
+      transpose.kind = "Transpose";
+      transpose.inputs = {*original};
+      transpose.attrs.set("perm", std::vector<int64_t>{1, 0});
+      auto outputs = emit(std::move(transpose), module_of(weight->name));
+      if (!outputs) return tl::make_unexpected(outputs.error());
+      entry.value = (*outputs)[0];
+      return &entry;
+    }
+    entry.value = add_parameter(weight->name, tensor.name(), type, *weight);
+    return &entry;
+  }
   auto decoded = decoder_.decode(tensor);
   if (!decoded) {
     entries_.erase(tensor.name());
     return tl::make_unexpected(decoded.error());
   }
-  if (const Weight* weight = parameter(tensor.name())) {
-    entry.value = add_parameter(weight->name, tensor.name(), type, *weight);
-    return &entry;
-  }
   entry.value = add_constant(tensor.name(), type, {decoded->data, decoded->data + decoded->bytes});
   named_.insert(entry.value.value);
+  if (auto it = weights_.initializers.find(tensor.name());
+      it != weights_.initializers.end() && it->second.kind == WeightKind::kBuffer) {
+    buffers_.push_back(entry.value);
+  }
   return &entry;
 }
 
@@ -202,6 +229,28 @@ void Builder::name_value(ValueId id, const std::string& name) {
   if (named_.insert(id.value).second) model_.value(id).name = name;
 }
 
+void Builder::keep_buffers() {
+  std::set<int32_t> read;
+  for (const ir::Op& op : model_.ops) {
+    for (ValueId id : op.inputs) read.insert(id.value);
+  }
+  for (ValueId id : buffers_) {
+    ir::Value& value = model_.value(id);
+    if (!read.count(id.value) || !ir::is_float(value.type.dtype)) continue;
+    value.kind = ir::ValueKind::kParameter;
+    value.constant = -1;
+    value.param = ir::ParamId(static_cast<int64_t>(model_.params.size()));
+    ir::Parameter buffer;
+    buffer.name = value.name;
+    buffer.value = id;
+    buffer.type = value.type;
+    buffer.trainable = false;
+    buffer.is_buffer = true;
+    buffer.initializer = value.name;
+    model_.params.push_back(std::move(buffer));
+  }
+}
+
 Expected<void> Builder::finish() {
   for (const std::string& name : graph_.outputs) {
     auto id = value(name);
@@ -209,7 +258,6 @@ Expected<void> Builder::finish() {
     model_.outputs.push_back(*id);
   }
   fill_paths();
-  make_names_unique();
   return {};
 }
 
@@ -251,20 +299,6 @@ void Builder::fill_paths() {
       if (!has_path_[from]) continue;
       ops[i].path = ops[from].path;
       has_path_[i] = true;
-    }
-  }
-}
-
-// The graph's own names stay; made ones give way.
-void Builder::make_names_unique() {
-  std::set<std::string> taken;
-  for (int pass = 0; pass < 2; pass++) {
-    for (size_t i = 0; i < model_.values.size(); i++) {
-      if ((named_.count(static_cast<int32_t>(i)) > 0) != (pass == 0)) continue;
-      std::string& name = model_.values[i].name;
-      std::string unique = name;
-      for (int k = 2; !taken.insert(unique).second; k++) unique = name + "_" + std::to_string(k);
-      name = std::move(unique);
     }
   }
 }

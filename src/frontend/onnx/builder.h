@@ -33,7 +33,7 @@ class Builder {
   const SourceGraph& graph() const { return graph_; }
 
   void add_inputs();
-  void set_weights(std::map<std::string, Weight> weights) { weights_ = std::move(weights); }
+  void set_weights(Weights weights) { weights_ = std::move(weights); }
   // More initializers, of the graph of a branch.
   void add_initializer(const ::onnx::TensorProto& tensor) { extra_initializers_[tensor.name()] = &tensor; }
 
@@ -46,32 +46,38 @@ class Builder {
   support::Expected<const KnownInts*> known(const std::string& name);
   // The weight that a name reads directly, when it is an initializer that is a parameter.
   const Weight* parameter(const std::string& name) const;
+  // The parameter that an Identity makes under this name, when it is a merged one.
+  const Twin* twin(const std::string& name) const;
 
   // Adds an op, unless it does nothing or can be computed now. `path`: module of the op, when the exporter said it.
   support::Expected<std::vector<ir::ValueId>> emit(ir::Op op, const std::optional<std::string>& path);
   ir::ValueId add_parameter(const std::string& name, const std::string& initializer, const ir::TensorType& type,
                             const Weight& weight);
   ir::ValueId add_constant(const std::string& name, const ir::TensorType& type, std::vector<std::byte> bytes);
+  // A tensor that is an attribute of a node; its name is made up.
+  support::Expected<ir::ValueId> tensor_constant(const ::onnx::TensorProto& tensor);
   ir::ValueId scalar(ir::DType dtype, double value);
   // Gives a computed value the name that the ONNX graph has for it.
   void name_value(ir::ValueId id, const std::string& name);
 
-  // Ends the import: outputs, names, paths of ops that the exporter gave none.
+  // Ends the import: outputs, and paths of ops that the exporter gave none.
   support::Expected<void> finish();
+  // Float buffers that ops still read become parameters that are not trained: their values stay in the file.
+  void keep_buffers();
 
  private:
   support::Expected<Entry*> load_initializer(const ::onnx::TensorProto& tensor);
-  void make_names_unique();
   void fill_paths();
 
   const SourceGraph& graph_;
   TensorDecoder& decoder_;
   ir::Model model_;
-  std::map<std::string, Weight> weights_;
+  Weights weights_;
   std::unordered_map<std::string, Entry> entries_;
   std::unordered_map<std::string, const ::onnx::TensorProto*> extra_initializers_;
   std::set<int32_t> named_;             // values whose names are the graph's
   std::vector<bool> has_path_;          // by op
+  std::vector<ir::ValueId> buffers_;
 };
 
 // Scalar bytes of a value in a type; integers of a known tensor as bytes.

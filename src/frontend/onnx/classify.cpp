@@ -14,9 +14,8 @@ using ::onnx::TensorProto;
 namespace {
 
 constexpr std::array kBufferNames = {"inv_freq",     "original_inv_freq", "running_mean", "running_var",
-                                     "num_batches_tracked", "position_ids", "masked_bias",  "causal_mask",
-                                     "attn_mask",    "attention_mask",    "cos_cached",   "sin_cached",
-                                     "relative_position_index"};
+                                     "num_batches_tracked", "position_ids", "masked_bias",  "cos_cached",
+                                     "sin_cached",   "relative_position_index"};
 
 // Ops whose result says nothing that could be differentiated.
 constexpr std::array kNoGradient = {"Shape", "Size", "ArgMax", "ArgMin", "NonZero", "OneHot", "Equal", "Less", "LessOrEqual",
@@ -77,56 +76,77 @@ bool is_anonymous(const std::string& name) {
   return false;
 }
 
-struct Consumer {
-  const SourceNode* node = nullptr;
-  int count = 0;  // of all uses
-};
+// Nodes that read a value, Identity excepted.
+using Consumers = std::map<std::string, std::vector<const SourceNode*>>;
 
-// The name of a weight that constant folding transposed and renamed, from the exporter's note or from the module whose
-// product reads it.
-std::string recovered_name(const SourceGraph& graph, const std::string& initializer, const Consumer& consumer) {
-  if (auto info = graph.infos.find(initializer); info != graph.infos.end()) {
-    const std::string from = metadata(*info->second, kValueInfoMetadata, "pkg.onnxscript.optimizer.folded_from");
-    const size_t begin = from.find('\''), end = from.rfind('\'');
-    if (begin != std::string::npos && end > begin) {
-      const std::string name = from.substr(begin + 1, end - begin - 1);
-      if (name.find('\'') == std::string::npos && is_dotted_name(name)) return name;
-    }
+Consumers find_consumers(const SourceGraph& graph) {
+  Consumers consumers;
+  for (const SourceNode& node : graph.nodes) {
+    if (node.proto.op_type() == "Identity") continue;
+    for (const std::string& name : node.proto.input()) consumers[name].push_back(&node);
   }
-  if (consumer.count != 1 || !consumer.node->path || consumer.node->path->empty()) return {};
-  const NodeProto& node = consumer.node->proto;
-  const bool product = node.op_type() == "MatMul" && node.input_size() == 2 && node.input(1) == initializer;
-  return product ? *consumer.node->path + ".weight" : std::string();
+  return consumers;
+}
+
+std::string metadata_of(const SourceGraph& graph, const std::string& name, const char* key) {
+  auto info = graph.infos.find(name);
+  return info == graph.infos.end() ? std::string() : metadata(*info->second, kValueInfoMetadata, key);
 }
 
 std::string metadata_kind(const SourceGraph& graph, const std::string& name) {
-  auto info = graph.infos.find(name);
-  if (info == graph.infos.end()) return {};
-  return metadata(*info->second, kValueInfoMetadata, "pkg.torch.export.graph_signature.InputSpec.kind");
+  return metadata_of(graph, name, "pkg.torch.export.graph_signature.InputSpec.kind");
+}
+
+// What the exporter folded into a constant: "['a.weight', 'b']".
+std::vector<std::string> folded_from(const SourceGraph& graph, const std::string& name) {
+  return python_strings(metadata_of(graph, name, "pkg.onnxscript.optimizer.folded_from"));
+}
+
+// Whether products read the value as their matrix of weights, and nothing else reads it.
+bool only_multiplies(const std::string& name, const std::vector<const SourceNode*>& consumers) {
+  return !consumers.empty() && std::all_of(consumers.begin(), consumers.end(), [&](const SourceNode* node) {
+    return node->proto.op_type() == "MatMul" && node->proto.input_size() == 2 && node->proto.input(1) == name;
+  });
+}
+
+// A weight that constant folding transposed and renamed. Its name is in the exporter's note, or follows from the module
+// whose product reads it; without either it keeps the name it has in the file.
+Weight folded_weight(const SourceGraph& graph, const std::string& value, const TensorProto& tensor,
+                     const std::vector<const SourceNode*>& consumers) {
+  const std::vector<std::string> from = folded_from(graph, tensor.name());
+  std::string name = from.size() == 1 ? from[0] : "";
+  if (name.empty() && consumers.size() == 1 && consumers[0]->path && !consumers[0]->path->empty()) {
+    name = *consumers[0]->path + ".weight";
+  }
+  if (!is_dotted_name(name)) return {WeightKind::kParameter, value, false, ""};
+  auto original = graph.initializers.find(name);
+  if (original == graph.initializers.end()) return {WeightKind::kParameter, name, true, ""};
+  const TensorProto& other = *original->second;
+  const bool transpose = other.dims_size() == 2 && other.dims(0) == tensor.dims(1) && other.dims(1) == tensor.dims(0);
+  if (from.size() == 1 && transpose) return {WeightKind::kParameter, name, false, name};
+  return {WeightKind::kParameter, value, false, ""};
 }
 
 Weight classify(const SourceGraph& graph, const TensorProto& tensor, const std::set<std::string>& reach,
-                const Consumer& consumer) {
+                const std::vector<const SourceNode*>& consumers, bool has_metadata) {
   const std::string& name = tensor.name();
-  Weight weight{WeightKind::kConstant, name, false};
+  Weight weight{WeightKind::kConstant, name, false, ""};
   const std::string kind = metadata_kind(graph, name);
   const bool floats = is_float(tensor.data_type());
   if (kind.find("PARAMETER") != std::string::npos) weight.kind = WeightKind::kParameter;
   if (kind.find("BUFFER") != std::string::npos) weight.kind = WeightKind::kBuffer;
   if (!kind.empty()) return weight;
   const std::string last = name.substr(name.rfind('.') + 1);
-  if (!floats || contains(kBufferNames, last)) {
+  if (!floats || contains(kBufferNames, last) || last.ends_with("mask")) {
     if (is_dotted_name(name)) weight.kind = WeightKind::kBuffer;
     return weight;
   }
   if (tensor.dims_size() == 0 || !reach.count(name)) return weight;
-  if (!is_anonymous(name)) {
+  // An exporter that says what each parameter is says nothing about the values it computed.
+  if (!has_metadata && !is_anonymous(name)) {
     weight.kind = WeightKind::kParameter;
-  } else if (tensor.dims_size() == 2) {
-    const std::string recovered = recovered_name(graph, name, consumer);
-    if (!recovered.empty() && !graph.initializers.count(recovered)) {
-      weight = {WeightKind::kParameter, recovered, true};
-    }
+  } else if (tensor.dims_size() == 2 && only_multiplies(name, consumers)) {
+    weight = folded_weight(graph, name, tensor, consumers);
   }
   return weight;
 }
@@ -164,58 +184,119 @@ bool is_dotted_name(const std::string& name) {
   return true;
 }
 
-std::map<std::string, Weight> classify_weights(const SourceGraph& graph) {
+Weights classify_weights(const SourceGraph& graph) {
   const std::set<std::string> reach = gradient_reach(graph);
-  std::map<std::string, Consumer> consumers;
-  for (const SourceNode& node : graph.nodes) {
-    for (const std::string& name : node.proto.input()) {
-      if (!graph.initializers.count(name)) continue;
-      consumers[name].node = &node;
-      consumers[name].count++;
-    }
-  }
-  std::map<std::string, Weight> weights;
+  Consumers consumers = find_consumers(graph);
+  const bool has_metadata = std::any_of(graph.initializers.begin(), graph.initializers.end(), [&](const auto& entry) {
+    return !metadata_kind(graph, entry.first).empty();
+  });
+  Weights weights;
   std::set<std::string> names;
   for (const auto& [name, tensor] : graph.initializers) {
-    Weight weight = classify(graph, *tensor, reach, consumers[name]);
+    Weight weight = classify(graph, *tensor, reach, consumers[name], has_metadata);
     // Two weights of one module cannot both be its `weight`.
-    if (weight.name != name && !names.insert(weight.name).second) weight = {WeightKind::kParameter, name, false};
-    weights[name] = weight;
+    const bool renamed = weight.name != name && weight.transpose_of.empty();
+    if (renamed && !names.insert(weight.name).second) weight = {WeightKind::kParameter, name, false, ""};
+    weights.initializers[name] = weight;
+  }
+  for (const SourceNode& node : graph.nodes) {
+    if (node.proto.op_type() != "Identity" || node.proto.input_size() != 1) continue;
+    const std::string& from = node.proto.input(0);
+    const std::string& to = node.proto.output(0);
+    auto original = weights.initializers.find(from);
+    if (original == weights.initializers.end()) continue;
+    const TensorProto& tensor = *graph.initializers.at(from);
+    if (original->second.kind == WeightKind::kParameter && is_dotted_name(to) && to != original->second.name) {
+      weights.twins[to] = {{WeightKind::kParameter, to, original->second.transposed, ""}, from};
+    } else if (is_anonymous(from) && is_anonymous(to) && is_float(tensor.data_type()) && tensor.dims_size() == 2 &&
+               only_multiplies(to, consumers[to])) {
+      const Weight weight = folded_weight(graph, to, tensor, consumers[to]);
+      if (names.insert(weight.name).second) weights.twins[to] = {weight, from};
+    }
   }
   return weights;
 }
 
-void check_lost_parameters(const ::onnx::ModelProto& model, const SourceGraph& graph,
-                           support::Diagnostics& diagnostics) {
-  // The exporter's optimizer turns every Constant node into an initializer; without a sign of it, a missing name is a
-  // weight that the model itself shares.
+namespace {
+
+// The node whose torch.export call names this argument.
+const SourceNode* reader_of(const SourceGraph& graph, const std::string& argument) {
   for (const SourceNode& node : graph.nodes) {
-    if (node.proto.op_type() == "Constant") return;
-  }
-  constexpr int64_t kMergedAtMost = 1024;  // larger tensors are not merged by value
-  std::vector<std::string> lost;
-  for (const auto& [argument, target] : signature_parameters(model)) {
-    if (graph.initializers.count(target)) continue;
-    for (const SourceNode& node : graph.nodes) {
-      const std::string fx = metadata(node.proto, kNodeMetadata, "pkg.torch.onnx.fx_node");
-      if (fx.find("%" + argument + ",") == std::string::npos && fx.find("%" + argument + ")") == std::string::npos) {
-        continue;
-      }
-      const bool merged = std::any_of(node.proto.input().begin(), node.proto.input().end(), [&](const std::string& in) {
-        auto it = graph.initializers.find(in);
-        return it != graph.initializers.end() && is_float(it->second->data_type()) &&
-               metadata_kind(graph, in).find("PARAMETER") != std::string::npos && elements(*it->second) <= kMergedAtMost;
-      });
-      if (merged) lost.push_back(target);
-      break;
+    const std::string fx = metadata(node.proto, kNodeMetadata, "pkg.torch.onnx.fx_node");
+    if (fx.find("%" + argument + ",") != std::string::npos || fx.find("%" + argument + ")") != std::string::npos) {
+      return &node;
     }
   }
+  return nullptr;
+}
+
+bool was_optimized(const SourceGraph& graph) {
+  // The exporter's optimizer turns every Constant node into an initializer; without a sign of it, a missing name is a
+  // weight that the model itself shares.
+  return std::none_of(graph.nodes.begin(), graph.nodes.end(),
+                      [](const SourceNode& node) { return node.proto.op_type() == "Constant"; });
+}
+
+void report_lost(const std::vector<std::string>& lost, const std::string& how, support::Diagnostics& diagnostics) {
   if (lost.empty()) return;
+  const std::string count = std::to_string(lost.size());
   diagnostics
-      .report(support::Code::E0407, "the exporter merged " + std::to_string(lost.size()) +
-                                        " parameters that had equal values, the first is `" + lost[0] + "`")
-      .note("trained from this file they would be one parameter")
+      .report(support::Code::E0407, "the exporter " + how + ": " + count + (lost.size() == 1 ? " parameter" : " parameters") +
+                                        ", the first is `" + lost[0] + "`")
+      .note("they could not be trained from this file as they are in the model")
       .help("export with torch.onnx.export(model, args, dynamo=True, optimize=False)");
+}
+
+// A float constant without a name that is added to values a gradient flows through may be a folded parameter, as
+// learned positions of a fixed length are.
+void warn_about_folded(const SourceGraph& graph, const Weights& weights, support::Diagnostics& diagnostics) {
+  const std::set<std::string> reach = gradient_reach(graph);
+  for (const SourceNode& node : graph.nodes) {
+    if (node.proto.op_type() != "Add") continue;
+    for (const std::string& name : node.proto.input()) {
+      auto it = graph.initializers.find(name);
+      if (it == graph.initializers.end() || !is_anonymous(name) || !is_float(it->second->data_type())) continue;
+      const bool constant = weights.initializers.at(name).kind == WeightKind::kConstant;
+      const bool buffers_only = !folded_from(graph, name).empty();  // parameters among them are an error
+      if (!constant || buffers_only || elements(*it->second) < 2 || !reach.count(name)) continue;
+      diagnostics
+          .report(support::Code::W0402, "`" + name + "`, which " + describe(node.proto, node.path) +
+                                            " adds, has no parameter's name and is not trained")
+          .help("if it comes from a parameter, export with do_constant_folding=False");
+    }
+  }
+}
+
+}  // namespace
+
+void check_lost_parameters(const ::onnx::ModelProto& model, const SourceGraph& graph, const Weights& weights,
+                           support::Diagnostics& diagnostics) {
+  constexpr int64_t kMergedAtMost = 1024;  // larger tensors are not merged by value
+  warn_about_folded(graph, weights, diagnostics);
+  std::set<std::string> kept, folded;
+  for (const auto& [name, weight] : weights.initializers) {
+    if (weight.kind == WeightKind::kParameter) kept.insert(weight.name);
+    for (const std::string& from : folded_from(graph, name)) folded.insert(from);
+  }
+  std::vector<std::string> lost_by_folding, lost_by_merging;
+  for (const auto& [argument, target] : signature_parameters(model)) {
+    if (kept.count(target)) continue;
+    if (folded.count(target)) {
+      lost_by_folding.push_back(target);
+      continue;
+    }
+    const SourceNode* reader = was_optimized(graph) ? reader_of(graph, argument) : nullptr;
+    if (reader == nullptr) continue;
+    const auto& inputs = reader->proto.input();
+    const bool merged = std::any_of(inputs.begin(), inputs.end(), [&](const std::string& in) {
+      auto it = graph.initializers.find(in);
+      return it != graph.initializers.end() && metadata_kind(graph, in).find("PARAMETER") != std::string::npos &&
+             elements(*it->second) <= kMergedAtMost;
+    });
+    if (merged) lost_by_merging.push_back(target);
+  }
+  report_lost(lost_by_folding, "computed constants from parameters", diagnostics);
+  report_lost(lost_by_merging, "merged parameters that had equal values", diagnostics);
 }
 
 }  // namespace piper::frontend

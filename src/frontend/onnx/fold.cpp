@@ -1,8 +1,8 @@
 #include "frontend/onnx/fold.h"
 
-#include <cstdlib>
+#include <cstring>
 
-#include "ops/kernel.h"
+#include "ops/evaluate.h"
 #include "ops/op.h"
 
 namespace piper::frontend {
@@ -57,9 +57,14 @@ bool is_no_op(const Model& model, const Op& op) {
   return false;
 }
 
-bool is_random(const Op& op) { return op.kind == "Dropout"; }
+template <class T>
+T read(const ir::Constant& constant, size_t i) {
+  T value;
+  std::memcpy(&value, constant.bytes.data() + i * sizeof(T), sizeof(T));
+  return value;
+}
 
-ops::TensorDesc describe(const TensorType& type) { return {true, type.dtype, ir::at(type.shape, 1)}; }
+bool is_random(const Op& op) { return op.kind == "Dropout"; }
 
 }  // namespace
 
@@ -80,6 +85,28 @@ std::optional<ValueId> simplify(const Model& model, Op* op) {
   return is_no_op(model, *op) ? std::optional<ValueId>(op->inputs[0]) : std::nullopt;
 }
 
+double element(const ir::Constant& constant, size_t i) {
+  switch (constant.type.dtype) {
+    case ir::DType::kF32: return read<float>(constant, i);
+    case ir::DType::kF64: return read<double>(constant, i);
+    case ir::DType::kI64: return static_cast<double>(read<int64_t>(constant, i));
+    case ir::DType::kI32: return read<int32_t>(constant, i);
+    case ir::DType::kBool:
+    case ir::DType::kU8: return read<uint8_t>(constant, i);
+    case ir::DType::kBF16: break;
+  }
+  const uint32_t bits = static_cast<uint32_t>(read<uint16_t>(constant, i)) << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+std::optional<double> scalar_constant(const Model& model, ValueId id) {
+  const ir::Value& value = model.value(id);
+  if (value.kind != ir::ValueKind::kConstant || ir::num_elements(value.type.shape) != ir::Dim(1)) return std::nullopt;
+  return element(model.constants[static_cast<size_t>(value.constant)], 0);
+}
+
 std::optional<std::vector<ValueId>> fold(Model* model, const Op& op) {
   if (is_random(op)) return std::nullopt;
   for (ValueId id : op.inputs) {
@@ -87,40 +114,28 @@ std::optional<std::vector<ValueId>> fold(Model* model, const Op& op) {
   }
   auto types = infer_types(*model, op);
   if (!types) return std::nullopt;
-  ops::KernelSpec spec{op.kind, op.attrs, {}, {}};
-  for (ValueId id : op.inputs) {
-    spec.inputs.push_back(id.valid() ? describe(model->value(id).type) : ops::TensorDesc{false, {}, {}});
-  }
-  std::vector<std::vector<std::byte>> results;
   for (const TensorType& type : *types) {
     for (ir::Dim dim : type.shape) {
       if (!dim.is_static()) return std::nullopt;
     }
-    const int64_t bytes = ir::num_elements(type.shape).constant * ir::dtype_size(type.dtype);
-    if (bytes > kMaxFoldedBytes) return std::nullopt;
-    spec.outputs.push_back(describe(type));
-    results.emplace_back(static_cast<size_t>(bytes));
+    if (ir::num_elements(type.shape).constant * ir::dtype_size(type.dtype) > kMaxFoldedBytes) return std::nullopt;
   }
-  std::unique_ptr<ops::Kernel> kernel = ops::make_cpu_kernel(spec);
-  if (!kernel) return std::nullopt;
-
-  std::vector<const void*> in;
+  std::vector<ops::Tensor> inputs;
+  inputs.reserve(op.inputs.size());
+  std::vector<const ops::Tensor*> in;
   for (ValueId id : op.inputs) {
-    in.push_back(id.valid() ? model->constants[static_cast<size_t>(model->value(id).constant)].bytes.data() : nullptr);
+    if (id.valid()) {
+      const ir::Constant& constant = model->constants[static_cast<size_t>(model->value(id).constant)];
+      inputs.push_back({constant.type.dtype, ir::at(constant.type.shape, 1), constant.bytes});
+    }
+    in.push_back(id.valid() ? &inputs.back() : nullptr);
   }
-  std::vector<void*> out;
-  for (auto& result : results) out.push_back(result.data());
-  const size_t scratch_bytes = (kernel->scratch_bytes() + 63) / 64 * 64;
-  std::unique_ptr<void, decltype(&std::free)> scratch(scratch_bytes > 0 ? std::aligned_alloc(64, scratch_bytes) : nullptr,
-                                                      &std::free);
-  ops::RunContext context;
-  context.scratch = scratch.get();
-  kernel->run(in.data(), out.data(), context);
-
+  auto results = ops::run_kernel(op.kind, op.attrs, in, *types);
+  if (!results) return std::nullopt;
   std::vector<ValueId> values;
-  for (size_t i = 0; i < results.size(); i++) {
+  for (size_t i = 0; i < results->size(); i++) {
     values.push_back(model->add_constant("folded_" + std::to_string(model->values.size()), (*types)[i],
-                                         std::move(results[i])));
+                                         std::move((*results)[i].bytes)));
   }
   return values;
 }

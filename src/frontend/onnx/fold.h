@@ -19,6 +19,12 @@ support::Expected<std::vector<ir::TensorType>> infer_types(const ir::Model& mode
 // input afterwards (`op` is changed).
 std::optional<ir::ValueId> simplify(const ir::Model& model, ir::Op* op);
 
+// Element i of a constant as a number.
+double element(const ir::Constant& constant, size_t i);
+
+// The number in a constant of one element, of any type; nothing for other values.
+std::optional<double> scalar_constant(const ir::Model& model, ir::ValueId id);
+
 // The outputs of an op that reads only constants, computed by its CPU kernel and added to the model; nothing when it
 // does not, when it is too big, or when there is no kernel for it.
 std::optional<std::vector<ir::ValueId>> fold(ir::Model* model, const ir::Op& op);

@@ -364,6 +364,8 @@ Result evaluate_known(const KnownNode& node) {
   return it->second(node);
 }
 
+bool can_evaluate_known(const std::string& op_type) { return rules().count(op_type) > 0; }
+
 KnownInts known_shape(const ir::Shape& shape, const ir::Attrs& attrs) {
   const int64_t rank = static_cast<int64_t>(shape.size());
   auto position = [rank](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + rank : at, 0, rank); };

@@ -33,6 +33,8 @@ struct KnownNode {
 
 // The output of a node with one output, when it can be told for every batch size.
 std::optional<KnownInts> evaluate_known(const KnownNode& node);
+// Whether there is a rule for this operator at all.
+bool can_evaluate_known(const std::string& op_type);
 // Shape (with its attributes `start` and `end`) and Size of a tensor.
 KnownInts known_shape(const ir::Shape& shape, const ir::Attrs& attrs);
 std::optional<KnownInts> known_size(const ir::Shape& shape);

@@ -7,22 +7,6 @@ namespace piper::frontend {
 
 namespace {
 
-// The strings of a Python list as text: "['', 'model', 'linear_3']".
-std::vector<std::string> python_strings(const std::string& text) {
-  std::vector<std::string> strings;
-  for (size_t i = 0; i < text.size(); i++) {
-    const char quote = text[i];
-    if (quote != '\'' && quote != '"') continue;
-    std::string item;
-    for (i++; i < text.size() && text[i] != quote; i++) {
-      if (text[i] == '\\' && i + 1 < text.size()) i++;
-      item += text[i];
-    }
-    strings.push_back(std::move(item));
-  }
-  return strings;
-}
-
 // torch.export keeps the module names as they grow, then the name of the operation.
 std::optional<std::string> from_name_scopes(const ::onnx::NodeProto& node) {
   const std::string text = metadata(node, kNodeMetadata, "pkg.torch.onnx.name_scopes");
@@ -42,6 +26,21 @@ std::optional<std::string> from_node_name(const ::onnx::NodeProto& node) {
 }
 
 }  // namespace
+
+std::vector<std::string> python_strings(const std::string& text) {
+  std::vector<std::string> strings;
+  for (size_t i = 0; i < text.size(); i++) {
+    const char quote = text[i];
+    if (quote != '\'' && quote != '"') continue;
+    std::string item;
+    for (i++; i < text.size() && text[i] != quote; i++) {
+      if (text[i] == '\\' && i + 1 < text.size()) i++;
+      item += text[i];
+    }
+    strings.push_back(std::move(item));
+  }
+  return strings;
+}
 
 std::optional<std::string> exporter_path(const ::onnx::NodeProto& node) {
   if (auto path = from_name_scopes(node)) return path;

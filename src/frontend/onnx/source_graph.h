@@ -51,6 +51,8 @@ bool inline_functions(const ::onnx::ModelProto& model, std::vector<SourceNode>* 
 bool sort_nodes(std::vector<SourceNode>* nodes, const std::set<std::string>& known, support::Diagnostics& diagnostics);
 // Module path from the exporter's metadata or from the node's name.
 std::optional<std::string> exporter_path(const ::onnx::NodeProto& node);
+// The strings of a Python list as text: "['', 'model', 'linear_3']".
+std::vector<std::string> python_strings(const std::string& text);
 // Module of a parameter: "a.b.weight" is "a.b".
 std::string module_of(const std::string& parameter);
 

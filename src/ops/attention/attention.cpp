@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "ops/import_helpers.h"
 #include "ops/op.h"
 
 namespace piper::ops {
@@ -25,8 +26,8 @@ Expected<Shape> score_shape(const InferInput& in) {
     const TensorType& mask = in.type(3);
     auto all = broadcast(mask.shape, scores);
     if (!all || *all != scores || (mask.dtype != q.dtype && mask.dtype != DType::kBool)) {
-      return support::user_error("the attention mask " + to_string(mask) + " is neither " + to_string(TensorType{q.dtype, scores}) +
-                                 " nor bool, or does not broadcast to it");
+      return support::user_error("the attention mask " + to_string(mask) + " is neither " +
+                                 to_string(TensorType{q.dtype, scores}) + " nor bool, or does not broadcast to it");
     }
   }
   return scores;
@@ -51,14 +52,17 @@ Expected<std::vector<TensorType>> infer_attention_grad(const InferInput& in) {
   return std::vector<TensorType>{in.type(0), in.type(1), in.type(2)};
 }
 
-ValueId reshape(GradientBuilder& g, ValueId x, const Shape& shape) { return g.emit("Reshape", {x}, {{"shape", shape}}); }
+ValueId reshape(GradientBuilder& g, ValueId x, const Shape& shape) {
+  return g.emit("Reshape", {x}, {{"shape", shape}});
+}
 
 // k or v repeated for every query head of its group.
 ValueId per_head(GradientBuilder& g, ValueId x, Dim heads) {
   const Shape s = g.type(x).shape;
   if (s[1] == heads) return x;
   Dim group(heads.constant / s[1].constant);
-  x = g.emit("Expand", {reshape(g, x, {s[0], s[1], Dim(1), s[2], s[3]})}, {{"shape", Shape{s[0], s[1], group, s[2], s[3]}}});
+  x = g.emit("Expand", {reshape(g, x, {s[0], s[1], Dim(1), s[2], s[3]})},
+             {{"shape", Shape{s[0], s[1], group, s[2], s[3]}}});
   return reshape(g, x, {s[0], heads, s[2], s[3]});
 }
 
@@ -89,8 +93,7 @@ void gradient_attention(GradientBuilder& g) {
   double scale = scale_of(g.op().attrs, g.type(g.input(0)).shape);
   if (g.wants(0) || g.wants(1) || g.wants(2)) {
     std::vector<ValueId> grads =
-        g.emit_all("AttentionGrad",
-                   {g.input(0), g.input(1), g.input(2), g.input(3), g.output(0), g.output(1), dout},
+        g.emit_all("AttentionGrad", {g.input(0), g.input(1), g.input(2), g.input(3), g.output(0), g.output(1), dout},
                    {{"causal", g.op().attrs.i("causal")}, {"scale", scale}});
     for (size_t i = 0; i < 3; i++) {
       if (g.wants(i)) g.add_grad(i, grads[i]);
@@ -167,14 +170,14 @@ extern const OpDef kAttentionOp{
     .gradient = gradient_attention,
     .why_no_gradient = nullptr,
     .flops = flops_attention,
-    .imports = {{"Attention", "", 23, 23, import_attention}},
+    .imports = {{"Attention", "", 23, kLastOpset, import_attention}},
     .couples_samples = couples,
 };
 extern const OpDef kAttentionGradOp{
     .name = "AttentionGrad",
     .infer = infer_attention_grad,
     .gradient = nullptr,
-    .why_no_gradient = "gradients of gradients are not taken",
+    .why_no_gradient = kBackwardOnly,
     .flops = flops_attention_grad,
     .imports = {},
 };

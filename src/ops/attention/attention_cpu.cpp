@@ -1,6 +1,6 @@
 // Attention on the CPU. Forward: blocks of query rows of one head, whose scores are a block of scratch; backward: the
-// same blocks again, their probabilities recomputed from q, k and lse. All keys of a row are in the block, so softmax is
-// the plain one. Gradients of a key head are summed over its query heads and blocks in order, by one thread.
+// same blocks again, their probabilities recomputed from q, k and lse. All keys of a row are in the block, so softmax
+// is the plain one. Gradients of a key head are summed over its query heads and blocks in order, by one thread.
 
 #define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_SSSE3)  // no different for floats
 #undef HWY_TARGET_INCLUDE
@@ -16,17 +16,42 @@ namespace piper::ops {
 namespace HWY_NAMESPACE {
 namespace {
 
+// Rows r..r+3, columns c..c+3 of `from` become columns of `to`.
+template <class T>
+void transpose_4x4(const T* from, int64_t from_row, T* to, int64_t to_row) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (sizeof(T) == 4) {
+    const hn::FixedTag<T, 4> d;
+    const auto a = hn::LoadU(d, from), b = hn::LoadU(d, from + from_row);
+    const auto e = hn::LoadU(d, from + 2 * from_row), f = hn::LoadU(d, from + 3 * from_row);
+    const auto low_ab = hn::InterleaveLower(d, a, b), high_ab = hn::InterleaveUpper(d, a, b);
+    const auto low_ef = hn::InterleaveLower(d, e, f), high_ef = hn::InterleaveUpper(d, e, f);
+    hn::StoreU(hn::ConcatLowerLower(d, low_ef, low_ab), d, to);
+    hn::StoreU(hn::ConcatUpperUpper(d, low_ef, low_ab), d, to + to_row);
+    hn::StoreU(hn::ConcatLowerLower(d, high_ef, high_ab), d, to + 2 * to_row);
+    hn::StoreU(hn::ConcatUpperUpper(d, high_ef, high_ab), d, to + 3 * to_row);
+    return;
+  }
+#endif
+  for (int64_t r = 0; r < 4; r++) {
+    for (int64_t c = 0; c < 4; c++) to[c * to_row + r] = from[r * from_row + c];
+  }
+}
+
 // to[c, r] = from[r, c] for rows < n; columns from n to `ld` become zeros.
 template <class T>
 void transpose(const T* from, int64_t n, int64_t width, T* to, int64_t ld) {
-  constexpr int64_t kTile = 16;
-  for (int64_t r0 = 0; r0 < n; r0 += kTile) {
-    const int64_t r1 = std::min(n, r0 + kTile);
-    for (int64_t c = 0; c < width; c++) {
-      for (int64_t r = r0; r < r1; r++) to[c * ld + r] = from[r * width + c];
+  const int64_t whole = n / 4 * 4, whole_width = width / 4 * 4;
+  for (int64_t r = 0; r < whole; r += 4) {
+    for (int64_t c = 0; c < whole_width; c += 4) transpose_4x4(from + r * width + c, width, to + c * ld + r, ld);
+    for (int64_t c = whole_width; c < width; c++) {
+      for (int64_t i = r; i < r + 4; i++) to[c * ld + i] = from[i * width + c];
     }
   }
-  for (int64_t c = 0; c < width; c++) std::fill(to + c * ld + n, to + (c + 1) * ld, T(0));
+  for (int64_t c = 0; c < width; c++) {
+    for (int64_t r = whole; r < n; r++) to[c * ld + r] = from[r * width + c];
+    std::fill(to + c * ld + n, to + (c + 1) * ld, T(0));
+  }
 }
 
 // Adds the mask to a row of scores; what a boolean mask hides becomes -infinity.
@@ -60,26 +85,35 @@ void scores(const AttentionShape& s, const QueryBlock& block, const T* q, const 
   }
 }
 
-// Turns scores into exp(score - max), zeros after the n visible ones, and returns 1 / sum; 0 where nothing is visible.
+// Hides what follows the n visible scores of a row: -infinity to the end of the vectors that hold the n, so that loops
+// over them need no tail, and the zeros that the matrix products want after that. Returns the length of the vectors.
+template <class T>
+int64_t hide_rest(T* row, int64_t n, int64_t width) {
+  const int64_t whole = round_up(n);
+  for (int64_t j = n; j < whole; j++) row[j] = T(-HUGE_VALF);
+  for (int64_t j = whole; j < width; j++) row[j] = T(0);
+  return whole;
+}
+
+// Turns scores into exp(score - max), 0 after the n visible ones, and returns 1 / sum; 0 where nothing is visible.
 template <class T>
 T softmax_row(T* row, int64_t n, int64_t width, T* lse) {
   const hn::ScalableTag<T> d;
-  const T top = max_over(d, row, n);
+  const int64_t whole = hide_rest(row, n, width);
+  const T top = max_over(d, row, whole);
   // A row of NaN has no largest value either, but is not a masked row: its NaN must reach the loss.
-  if (top == T(-HUGE_VALF) &&
-      !std::isnan(sum_over(d, n, [&](int64_t j, int64_t count) PIPER_INSIDE { return load_some(d, row + j, count); }))) {
-    std::fill(row, row + width, T(0));
-    *lse = 0;
+  if (top == T(-HUGE_VALF) && std::none_of(row, row + n, [](T x) { return std::isnan(x); })) {
+    std::fill(row, row + whole, T(0));
+    if (lse) *lse = 0;
     return 0;
   }
   const auto max = hn::Set(d, top);
-  const T sum = sum_over(d, n, [&](int64_t j, int64_t count) PIPER_INSIDE {
-    const auto e = exp_low(d, hn::Sub(load_some(d, row + j, count, T(-HUGE_VALF)), max));
-    store_some(d, e, row + j, count);
+  const T sum = sum_over(d, whole, [&](int64_t j, int64_t) PIPER_INSIDE {
+    const auto e = exp_low(d, hn::Sub(hn::LoadU(d, row + j), max));
+    hn::StoreU(e, d, row + j);
     return e;
   });
-  std::fill(row + n, row + width, T(0));
-  *lse = top + std::log(sum);
+  if (lse) *lse = top + std::log(sum);
   return 1 / sum;
 }
 
@@ -91,7 +125,8 @@ void forward_block(const AttentionShape& s, const QueryBlock& block, const Atten
   T inverse[kMaxBlock];
   for (int64_t r = 0; r < block.rows; r++) {
     const int64_t i = block.first + r;
-    inverse[r] = softmax_row(work + r * s.ld, s.visible(i), round_up(width), t.lse + head * s.rows + i);
+    inverse[r] =
+        softmax_row(work + r * s.ld, s.visible(i), round_up(width), t.lse ? t.lse + head * s.rows + i : nullptr);
   }
   T* out = t.out + (head * s.rows + block.first) * s.e;
   tile_gemm(TileGemm<T>{block.rows, s.e, width, T(1), work, s.ld, 1, t.v + group * s.keys * s.e, s.e, out, s.e, false});
@@ -110,16 +145,16 @@ template <class T>
 void backward_row(const AttentionShape& s, T* p, T* ds, int64_t n, int64_t width, T lse, const T* out, const T* dout) {
   const hn::ScalableTag<T> d;
   const auto row = hn::Set(d, sum_over(d, s.e, [&](int64_t j, int64_t count) PIPER_INSIDE {
-    return hn::Mul(load_some(d, out + j, count), load_some(d, dout + j, count));
-  }));
+                             return hn::Mul(load_some(d, out + j, count), load_some(d, dout + j, count));
+                           }));
   const auto log_sum = hn::Set(d, lse), scale = hn::Set(d, static_cast<T>(s.scale));
-  walk(d, n, [&](int64_t j, int64_t count) PIPER_INSIDE {
-    const auto prob = exp_low(d, hn::Sub(load_some(d, p + j, count), log_sum));
-    store_some(d, prob, p + j, count);
-    store_some(d, hn::Mul(hn::Mul(prob, scale), hn::Sub(load_some(d, ds + j, count), row)), ds + j, count);
+  const int64_t whole = hide_rest(p, n, width);
+  walk(d, whole, [&](int64_t j, int64_t) PIPER_INSIDE {
+    const auto prob = exp_low(d, hn::Sub(hn::LoadU(d, p + j), log_sum));
+    hn::StoreU(prob, d, p + j);
+    hn::StoreU(hn::Mul(hn::Mul(prob, scale), hn::Sub(hn::LoadU(d, ds + j), row)), d, ds + j);
   });
-  std::fill(p + n, p + width, T(0));
-  std::fill(ds + n, ds + width, T(0));
+  std::fill(ds + whole, ds + width, T(0));
 }
 
 template <class T>
@@ -136,9 +171,11 @@ void backward_block(const AttentionShape& s, const QueryBlock& block, const Atte
                  t.out + (start + r) * s.e, dout + r * s.e);
   }
   const int64_t keys = group * s.keys;
-  tile_gemm(TileGemm<T>{width, s.e, block.rows, T(1), p, 1, s.ld, dout, s.e, t.dv + keys * s.e, s.e, true});
-  tile_gemm(TileGemm<T>{width, s.d, block.rows, T(1), ds, 1, s.ld, q, s.d, t.dk + keys * s.d, s.d, true});
-  tile_gemm(TileGemm<T>{block.rows, s.d, width, T(1), ds, s.ld, 1, t.k + keys * s.d, s.d, t.dq + start * s.d, s.d, false});
+  if (t.dv) tile_gemm(TileGemm<T>{width, s.e, block.rows, T(1), p, 1, s.ld, dout, s.e, t.dv + keys * s.e, s.e, true});
+  if (t.dk) tile_gemm(TileGemm<T>{width, s.d, block.rows, T(1), ds, 1, s.ld, q, s.d, t.dk + keys * s.d, s.d, true});
+  if (!t.dq) return;
+  tile_gemm(
+      TileGemm<T>{block.rows, s.d, width, T(1), ds, s.ld, 1, t.k + keys * s.d, s.d, t.dq + start * s.d, s.d, false});
 }
 
 // All query heads of key head `group`, in order.
@@ -146,8 +183,8 @@ template <class T>
 void backward_group(const AttentionShape& s, int64_t group, const AttentionBackward<T>& t, T* work) {
   transpose(t.k + group * s.keys * s.d, s.keys, s.d, work, s.ld);
   transpose(t.v + group * s.keys * s.e, s.keys, s.e, work + s.d * s.ld, s.ld);
-  std::fill_n(t.dk + group * s.keys * s.d, s.keys * s.d, T(0));
-  std::fill_n(t.dv + group * s.keys * s.e, s.keys * s.e, T(0));
+  if (t.dk) std::fill_n(t.dk + group * s.keys * s.d, s.keys * s.d, T(0));
+  if (t.dv) std::fill_n(t.dv + group * s.keys * s.e, s.keys * s.e, T(0));
   const int64_t shared = s.heads / s.groups;
   for (int64_t h = 0; h < shared; h++) {
     for (int64_t first = 0; first < s.rows; first += s.block) {
@@ -193,11 +230,11 @@ HWY_EXPORT(forward_f64);
 HWY_EXPORT(backward_f32);
 HWY_EXPORT(backward_f64);
 
-#define PIPER_BY_TYPE(name, ...)                     \
-  if constexpr (sizeof(T) == 4) {                    \
-    HWY_DYNAMIC_DISPATCH(name##_f32)(__VA_ARGS__);   \
-  } else {                                           \
-    HWY_DYNAMIC_DISPATCH(name##_f64)(__VA_ARGS__);   \
+#define PIPER_BY_TYPE(name, ...)                   \
+  if constexpr (sizeof(T) == 4) {                  \
+    HWY_DYNAMIC_DISPATCH(name##_f32)(__VA_ARGS__); \
+  } else {                                         \
+    HWY_DYNAMIC_DISPATCH(name##_f64)(__VA_ARGS__); \
   }
 
 template <class T>
@@ -210,9 +247,9 @@ class AttentionKernel final : public Kernel {
 
   void run(const void* const* in, void* const* out, const RunContext& context) override {
     T* k_t = static_cast<T*>(context.scratch);
-    AttentionForward<T> t{static_cast<const T*>(in[0]), k_t, static_cast<const T*>(in[2]),
-                          s_.mask == MaskKind::kNone ? nullptr : in[3],
-                          static_cast<T*>(out[0]), static_cast<T*>(out[1])};
+    AttentionForward<T> t{static_cast<const T*>(in[0]), k_t,
+                          static_cast<const T*>(in[2]), s_.mask == MaskKind::kNone ? nullptr : in[3],
+                          static_cast<T*>(out[0]),      static_cast<T*>(out[1])};
     const T* k = static_cast<const T*>(in[1]);
     const int64_t blocks = (s_.rows + s_.block - 1) / s_.block, tasks = s_.batch * s_.heads * blocks;
 #pragma omp parallel num_threads(threads_)
@@ -245,10 +282,11 @@ class AttentionGradKernel final : public Kernel {
   size_t scratch_bytes() const override { return static_cast<size_t>(threads_ * work_size()) * sizeof(T); }
 
   void run(const void* const* in, void* const* out, const RunContext& context) override {
-    AttentionBackward<T> t{static_cast<const T*>(in[0]), static_cast<const T*>(in[1]), static_cast<const T*>(in[2]),
-                           s_.mask == MaskKind::kNone ? nullptr : in[3],
-                           static_cast<const T*>(in[4]), static_cast<const T*>(in[5]), static_cast<const T*>(in[6]),
-                           static_cast<T*>(out[0]), static_cast<T*>(out[1]), static_cast<T*>(out[2])};
+    AttentionBackward<T> t{static_cast<const T*>(in[0]), static_cast<const T*>(in[1]),
+                           static_cast<const T*>(in[2]), s_.mask == MaskKind::kNone ? nullptr : in[3],
+                           static_cast<const T*>(in[4]), static_cast<const T*>(in[5]),
+                           static_cast<const T*>(in[6]), static_cast<T*>(out[0]),
+                           static_cast<T*>(out[1]),      static_cast<T*>(out[2])};
 #pragma omp parallel num_threads(threads_)
     {
       T* work = static_cast<T*>(context.scratch) + omp_get_thread_num() * work_size();

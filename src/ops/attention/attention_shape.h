@@ -12,6 +12,7 @@
 namespace piper::ops {
 
 constexpr int64_t kMaxBlock = 96;        // query rows of a block
+constexpr int64_t kCausalBlock = 36;     // fewer under a causal mask: what a block's last row sees is computed for all
 constexpr int64_t kBlockScores = 65536;  // about how many scores a block has: they stay in the second-level cache
 
 // Up to whole vectors of any instruction set.
@@ -43,7 +44,7 @@ struct AttentionShape {
     scale = spec.attrs.f("scale", 1 / std::sqrt(static_cast<double>(d)));
     // Rows that are a power of two apart would fall into few sets of the cache.
     ld = round_up(keys) + 16;
-    block = std::clamp<int64_t>(kBlockScores / ld, 12, kMaxBlock) / 6 * 6;
+    block = std::clamp<int64_t>(kBlockScores / ld, 12, causal ? kCausalBlock : kMaxBlock) / 6 * 6;
     if (spec.inputs.size() > 3 && spec.inputs[3].present) set_mask(spec.inputs[3]);
   }
 

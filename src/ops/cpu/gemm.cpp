@@ -61,10 +61,10 @@ class SgemmGemm final : public Gemm {
     const GemmSpec& s = spec_;
     if (bias) fill_rows(static_cast<float*>(c), s.m, s.n, static_cast<const float*>(bias));
     float beta = s.accumulate || bias ? 1.0f : 0.0f;
-    dnnl_status_t status = dnnl_sgemm(s.trans_a ? 'T' : 'N', s.trans_b ? 'T' : 'N', s.m, s.n, s.k,
-                                      static_cast<float>(s.alpha), static_cast<const float*>(a), s.trans_a ? s.m : s.k,
-                                      static_cast<const float*>(b), s.trans_b ? s.k : s.n, beta,
-                                      static_cast<float*>(c), s.n);
+    dnnl_status_t status =
+        dnnl_sgemm(s.trans_a ? 'T' : 'N', s.trans_b ? 'T' : 'N', s.m, s.n, s.k, static_cast<float>(s.alpha),
+                   static_cast<const float*>(a), s.trans_a ? s.m : s.k, static_cast<const float*>(b),
+                   s.trans_b ? s.k : s.n, beta, static_cast<float*>(c), s.n);
     PIPER_CHECK(status == dnnl_success, "dnnl_sgemm failed");
   }
 
@@ -106,12 +106,7 @@ class PrimitiveGemm final : public Gemm {
     dnnl::memory::desc a = matrix_desc(s.batch_a, s.m, s.k, s.trans_a);
     dnnl::memory::desc b = matrix_desc(s.batch_b, s.k, s.n, s.trans_b);
     dnnl::memory::desc c = matrix_desc(s.batch, s.m, s.n, false);
-    dnnl::memory::dims bias_dims(s.batch.size(), 1);
-    bias_dims.push_back(1);
-    bias_dims.push_back(s.n);
-    dnnl::memory::dims bias_strides(bias_dims.size(), s.n);
-    bias_strides.back() = 1;
-    dnnl::memory::desc bias(bias_dims, dnnl::memory::data_type::f32, bias_strides);
+    dnnl::memory::desc bias = matrix_desc(std::vector<int64_t>(s.batch.size(), 1), 1, s.n, false);
     dnnl::matmul::desc desc = s.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
     dnnl::matmul::primitive_desc pd(desc, attr, cpu_engine());
     matmul_ = dnnl::matmul(pd);
@@ -130,7 +125,9 @@ class PrimitiveGemm final : public Gemm {
     void* data[] = {const_cast<void*>(a), const_cast<void*>(b), c, scratch, const_cast<void*>(bias)};
     int n = static_cast<int>(memory_.size());
     dnnl_status_t status = dnnl_success;
-    for (int i = 0; i < n && status == dnnl_success; i++) status = dnnl_memory_set_data_handle(args_[i].memory, data[i]);
+    for (int i = 0; i < n && status == dnnl_success; i++) {
+      status = dnnl_memory_set_data_handle(args_[i].memory, data[i]);
+    }
     // The C interface takes the arguments as they are; the C++ one copies a map for every call.
     if (status == dnnl_success) status = dnnl_primitive_execute(matmul_.get(), stream_.get(), n, args_);
     PIPER_CHECK(status == dnnl_success, "a oneDNN matmul failed");

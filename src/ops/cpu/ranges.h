@@ -19,7 +19,7 @@ void parallel_ranges(int64_t n, int64_t cost, const Fn& fn) {
     if (n > 0) fn(int64_t{0}, n);
     return;
   }
-#pragma omp parallel num_threads(static_cast<int>(pieces))
+#pragma omp parallel num_threads(static_cast <int>(pieces))
   {
     int64_t piece = omp_get_thread_num(), count = omp_get_num_threads();
     int64_t begin = n * piece / count, end = n * (piece + 1) / count;

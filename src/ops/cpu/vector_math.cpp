@@ -149,13 +149,9 @@ bool reads_output(Unary f) {
   return reads;
 }
 
-// As torch: NaN where either is NaN.
-HWY_INLINE V32 larger(V32 a, V32 b) {
-  return hn::IfThenElse(hn::Ne(a, a), a, hn::IfThenElse(hn::Gt(a, b), a, b));
-}
-HWY_INLINE V32 smaller(V32 a, V32 b) {
-  return hn::IfThenElse(hn::Ne(a, a), a, hn::IfThenElse(hn::Lt(a, b), a, b));
-}
+// As torch: NaN where either is NaN. (Not by Ne, which is false for NaN on some instruction sets.)
+HWY_INLINE V32 larger(V32 a, V32 b) { return keep_nan(F32(), a, hn::IfThenElse(hn::Gt(a, b), a, b)); }
+HWY_INLINE V32 smaller(V32 a, V32 b) { return keep_nan(F32(), a, hn::IfThenElse(hn::Lt(a, b), a, b)); }
 
 void run_binary(Binary f, const float* a, int64_t sa, const float* b, int64_t sb, float* y, int64_t n) {
   auto loop = [&](auto step_of) HWY_ATTR { loop2(a, sa, b, sb, y, n, step_of); };

@@ -1,6 +1,7 @@
 // Softmax cross-entropy in three ops that meet only in numbers: the loss as a sum, the number of targets that count,
 // and the gradient of weight * sum / count. The count is that of the whole batch, so it is an input of the gradient.
 
+#include "ops/import_helpers.h"
 #include "ops/op.h"
 
 namespace piper::ops {
@@ -72,15 +73,15 @@ extern const OpDef kCrossEntropyLossOp{
     .gradient = nullptr,
     .why_no_gradient = kSeed,
     .flops = flops_of_logits,
-    .imports = {{"SoftmaxCrossEntropyLoss", "", 13, 23, refuse_loss},
-                {"NegativeLogLikelihoodLoss", "", 13, 23, refuse_loss}},
+    .imports = {{"SoftmaxCrossEntropyLoss", "", kFirstOpset, kLastOpset, refuse_loss},
+                {"NegativeLogLikelihoodLoss", "", kFirstOpset, kLastOpset, refuse_loss}},
     .accumulates = 1,
 };
 extern const OpDef kCrossEntropyGradOp{
     .name = "CrossEntropyGrad",
     .infer = infer_grad,
     .gradient = nullptr,
-    .why_no_gradient = "gradients of gradients are not taken",
+    .why_no_gradient = kBackwardOnly,
     .flops = flops_of_logits,
     .imports = {},
 };

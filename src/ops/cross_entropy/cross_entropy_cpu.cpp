@@ -59,9 +59,10 @@ void loss_row(const CrossEntropyArgs<T>& a, int64_t r) {
   });
   double average = 0;
   if (a.smoothing != 0) {
-    average = sum_over(d, n, [&](int64_t i, int64_t count) PIPER_INSIDE {
-      return hn::Sub(load_some(d, x + i, count, top), max);
-    }) / static_cast<double>(n);
+    average =
+        sum_over(d, n,
+                 [&](int64_t i, int64_t count) PIPER_INSIDE { return hn::Sub(load_some(d, x + i, count, top), max); }) /
+        static_cast<double>(n);
   }
   a.losses[r] = row_loss(a.smoothing, std::log(static_cast<double>(sum)), static_cast<double>(x[t]) - top, average);
 }
@@ -112,9 +113,10 @@ void columns(const CrossEntropyArgs<T>& a, int64_t row, const T* x, T* dx, int64
     const int64_t t = a.target_at(row + i);
     const bool none = t == a.ignore_index || (dx && a.factor == 0), bad = !none && !a.valid(t);
     if (!dx) {
-      a.losses[row + i] = none ? 0.0 : bad ? NAN
-          : row_loss(a.smoothing, std::log(static_cast<double>(sums[i])),
-                     static_cast<double>(x[t * a.inner + i]) - tops[i], totals[i] / classes);
+      a.losses[row + i] = none  ? 0.0
+                          : bad ? NAN
+                                : row_loss(a.smoothing, std::log(static_cast<double>(sums[i])),
+                                           static_cast<double>(x[t * a.inner + i]) - tops[i], totals[i] / classes);
       continue;
     }
     const T factor = static_cast<T>(a.factor / sums[i]), smooth = static_cast<T>(a.factor * a.smoothing / classes);
@@ -236,8 +238,12 @@ class GradKernel final : public CrossEntropyKernel<T> {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_cpu_CrossEntropyLoss(const KernelSpec& spec) { return make_float_kernel<LossKernel>(spec); }
-std::unique_ptr<Kernel> make_cpu_CrossEntropyGrad(const KernelSpec& spec) { return make_float_kernel<GradKernel>(spec); }
+std::unique_ptr<Kernel> make_cpu_CrossEntropyLoss(const KernelSpec& spec) {
+  return make_float_kernel<LossKernel>(spec);
+}
+std::unique_ptr<Kernel> make_cpu_CrossEntropyGrad(const KernelSpec& spec) {
+  return make_float_kernel<GradKernel>(spec);
+}
 
 std::unique_ptr<Kernel> make_cpu_CountValid(const KernelSpec& spec) {
   int64_t n = ir::num_elements(spec.inputs[0].shape), ignore = spec.attrs.i("ignore_index", -100);

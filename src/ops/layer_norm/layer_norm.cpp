@@ -1,5 +1,6 @@
 // LayerNorm over the trailing dims from `axis` (negative, so that it holds for any number of leading dims).
 
+#include "ops/import_helpers.h"
 #include "ops/op.h"
 
 namespace piper::ops {
@@ -16,7 +17,8 @@ Expected<void> check(const Attrs& attrs, const TensorType& x, const TensorType& 
     return support::user_error("axis " + std::to_string(axis) + " is not a trailing dim of " + to_string(x));
   }
   if (scale.shape != normed(attrs, x.shape) || scale.dtype != x.dtype) {
-    return support::user_error("the scale " + to_string(scale) + " does not fit the normalised dims of " + to_string(x));
+    return support::user_error("the scale " + to_string(scale) + " does not fit the normalised dims of " +
+                               to_string(x));
   }
   return {};
 }
@@ -89,14 +91,14 @@ extern const OpDef kLayerNormOp{
     .gradient = gradient_layer_norm,
     .why_no_gradient = nullptr,
     .flops = flops_forward,
-    .imports = {{"LayerNormalization", "", 17, 23, import_layer_norm}},
+    .imports = {{"LayerNormalization", "", 17, kLastOpset, import_layer_norm}},
     .couples_samples = couples,
 };
 extern const OpDef kLayerNormGradOp{
     .name = "LayerNormGrad",
     .infer = infer_layer_norm_grad,
     .gradient = nullptr,
-    .why_no_gradient = "gradients of gradients are not taken",
+    .why_no_gradient = kBackwardOnly,
     .flops = flops_backward,
     .imports = {},
     .accumulates = 0b110,

@@ -39,7 +39,8 @@ void forward_rows(const LayerNormArgs<T>& a, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; r++) {
     const T* x = a.x + r * n;
     T* y = a.y + r * n;
-    const T mean = sum_over(d, n, [&](int64_t i, int64_t count) PIPER_INSIDE { return load_some(d, x + i, count); }) / T(n);
+    const T mean =
+        sum_over(d, n, [&](int64_t i, int64_t count) PIPER_INSIDE { return load_some(d, x + i, count); }) / T(n);
     const auto vmean = hn::Set(d, mean);
     const T square = sum_over(d, n, [&](int64_t i, int64_t count) PIPER_INSIDE {
       const auto c = hn::Sub(load_some(d, x + i, count, mean), vmean);
@@ -53,8 +54,8 @@ void forward_rows(const LayerNormArgs<T>& a, int64_t begin, int64_t end) {
       if (a.bias) v = hn::Add(v, load_some(d, a.bias + i, count));
       store_some(d, v, y + i, count);
     });
-    a.mean[r] = mean;
-    a.rstd[r] = rstd;
+    if (a.mean) a.mean[r] = mean;
+    if (a.rstd) a.rstd[r] = rstd;
   }
 }
 
@@ -136,10 +137,14 @@ class LayerNormKernel final : public Kernel {
   explicit LayerNormKernel(const KernelSpec& spec)
       : extent_(spec), eps_(static_cast<T>(spec.attrs.f("eps", 1e-5))), bias_(has_input(spec, 2)) {}
   void run(const void* const* in, void* const* out, const RunContext&) override {
-    LayerNormArgs<T> a{extent_.n, eps_,
-                       static_cast<const T*>(in[0]), static_cast<const T*>(in[1]),
+    LayerNormArgs<T> a{extent_.n,
+                       eps_,
+                       static_cast<const T*>(in[0]),
+                       static_cast<const T*>(in[1]),
                        bias_ ? static_cast<const T*>(in[2]) : nullptr,
-                       static_cast<T*>(out[0]), static_cast<T*>(out[1]), static_cast<T*>(out[2])};
+                       static_cast<T*>(out[0]),
+                       static_cast<T*>(out[1]),
+                       static_cast<T*>(out[2])};
     parallel_ranges(extent_.rows, extent_.n, [&](int64_t begin, int64_t end) { forward(a, begin, end); });
   }
 
@@ -157,10 +162,16 @@ class LayerNormGradKernel final : public Kernel {
   size_t scratch_bytes() const override { return static_cast<size_t>(2 * blocks_ * extent_.n) * sizeof(T); }
   void run(const void* const* in, void* const* out, const RunContext& context) override {
     T* partial = static_cast<T*>(context.scratch);
-    LayerNormGradArgs<T> a{extent_.rows, extent_.n,
-                           static_cast<const T*>(in[0]), static_cast<const T*>(in[1]), static_cast<const T*>(in[2]),
-                           static_cast<const T*>(in[3]), static_cast<const T*>(in[4]),
-                           static_cast<T*>(out[0]), partial, partial + blocks_ * extent_.n};
+    LayerNormGradArgs<T> a{extent_.rows,
+                           extent_.n,
+                           static_cast<const T*>(in[0]),
+                           static_cast<const T*>(in[1]),
+                           static_cast<const T*>(in[2]),
+                           static_cast<const T*>(in[3]),
+                           static_cast<const T*>(in[4]),
+                           static_cast<T*>(out[0]),
+                           partial,
+                           partial + blocks_ * extent_.n};
     parallel_ranges(blocks_, kRowBlock * extent_.n, [&](int64_t begin, int64_t end) { backward(a, begin, end); });
     if (out[1]) sum_partials(a.dscale, blocks_, extent_.n, static_cast<T*>(out[1]), accumulate_ & 2);
     if (out[2]) sum_partials(a.dbias, blocks_, extent_.n, static_cast<T*>(out[2]), accumulate_ & 4);

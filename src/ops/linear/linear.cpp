@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/import_helpers.h"
 #include "ops/op.h"
 
 namespace piper::ops {
@@ -93,7 +94,8 @@ Expected<void> import_gemm(ImportContext& c) {
   ValueId a = c.input(0), b = c.input(1);
   const Shape shape_a = c.type(a).shape, shape_b = c.type(b).shape;
   if (shape_a.size() != 2 || shape_b.size() != 2) {
-    return support::user_error("Gemm multiplies matrices, got " + to_string(c.type(a)) + " and " + to_string(c.type(b)));
+    return support::user_error("Gemm multiplies matrices, got " + to_string(c.type(a)) + " and " +
+                               to_string(c.type(b)));
   }
   bool has_c = c.has_input(2) && beta != 0;
   bool is_bias = has_c && c.type(c.input(2)).shape == Shape{shape_b[trans_b ? 0 : 1]};
@@ -111,8 +113,6 @@ Expected<void> import_gemm(ImportContext& c) {
   return {};
 }
 
-constexpr char kNoSecond[] = "gradients of gradients are not taken";
-
 }  // namespace
 
 extern const OpDef kLinearOp{
@@ -121,14 +121,14 @@ extern const OpDef kLinearOp{
     .gradient = gradient_linear,
     .why_no_gradient = nullptr,
     .flops = flops_linear,
-    .imports = {{"Gemm", "", 13, 23, import_gemm}},
+    .imports = {{"Gemm", "", kFirstOpset, kLastOpset, import_gemm}},
     .couples_samples = couples,
 };
 extern const OpDef kLinearGradInputOp{
     .name = "LinearGradInput",
     .infer = infer_grad_input,
     .gradient = nullptr,
-    .why_no_gradient = kNoSecond,
+    .why_no_gradient = kBackwardOnly,
     .flops = flops_grad_input,
     .imports = {},
 };
@@ -136,7 +136,7 @@ extern const OpDef kLinearGradWeightOp{
     .name = "LinearGradWeight",
     .infer = infer_grad_weight,
     .gradient = nullptr,
-    .why_no_gradient = kNoSecond,
+    .why_no_gradient = kBackwardOnly,
     .flops = flops_grad_weight,
     .imports = {},
     .accumulates = 1,
@@ -145,7 +145,7 @@ extern const OpDef kLinearGradBiasOp{
     .name = "LinearGradBias",
     .infer = infer_grad_bias,
     .gradient = nullptr,
-    .why_no_gradient = kNoSecond,
+    .why_no_gradient = kBackwardOnly,
     .flops = flops_grad_bias,
     .imports = {},
     .accumulates = 1,

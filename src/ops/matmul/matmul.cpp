@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/import_helpers.h"
 #include "ops/op.h"
 
 namespace piper::ops {
@@ -106,7 +107,7 @@ extern const OpDef kMatMulOp{
     .gradient = gradient_matmul,
     .why_no_gradient = nullptr,
     .flops = flops_matmul,
-    .imports = {{"MatMul", "", 13, 23, import_matmul}},
+    .imports = {{"MatMul", "", kFirstOpset, kLastOpset, import_matmul}},
     .accumulates = 1,
     .couples_samples = couples,
 };

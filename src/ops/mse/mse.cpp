@@ -1,6 +1,7 @@
 // Losses that are sums over elements: squared differences, and a value the model computes itself (MeanLoss). As with
 // cross-entropy the gradient takes the count of the whole batch as an input.
 
+#include "ops/import_helpers.h"
 #include "ops/op.h"
 
 namespace piper::ops {
@@ -47,8 +48,6 @@ Expected<std::vector<TensorType>> infer_count(const InferInput&) { return std::v
 double flops_of_input(const CostInput& in) { return 3 * static_cast<double>(ir::num_elements(in.inputs[0])); }
 
 constexpr char kSeed[] = "the backward pass starts with an op that needs the count of the whole batch";
-constexpr char kNoSecond[] = "gradients of gradients are not taken";
-
 }  // namespace
 
 extern const OpDef kMseLossOp{
@@ -64,7 +63,7 @@ extern const OpDef kMseGradOp{
     .name = "MseGrad",
     .infer = infer_mse_grad,
     .gradient = nullptr,
-    .why_no_gradient = kNoSecond,
+    .why_no_gradient = kBackwardOnly,
     .flops = flops_of_input,
     .imports = {},
 };
@@ -81,7 +80,7 @@ extern const OpDef kMeanLossGradOp{
     .name = "MeanLossGrad",
     .infer = infer_mean_grad,
     .gradient = nullptr,
-    .why_no_gradient = kNoSecond,
+    .why_no_gradient = kBackwardOnly,
     .flops = flops_per_element,
     .imports = {},
 };

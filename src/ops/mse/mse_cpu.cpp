@@ -42,7 +42,8 @@ class SumKernel final : public Kernel {
 template <class T>
 struct Squared {
   static double at(const void* const* in, int64_t i) {
-    double d = static_cast<double>(static_cast<const T*>(in[0])[i]) - static_cast<double>(static_cast<const T*>(in[1])[i]);
+    double d =
+        static_cast<double>(static_cast<const T*>(in[0])[i]) - static_cast<double>(static_cast<const T*>(in[1])[i]);
     return d * d;
   }
 };

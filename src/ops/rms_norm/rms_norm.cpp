@@ -1,5 +1,6 @@
 // RmsNorm over the trailing dims from `axis` (negative): x / sqrt(mean(x^2) + eps) * scale.
 
+#include "ops/import_helpers.h"
 #include "ops/op.h"
 
 namespace piper::ops {
@@ -15,7 +16,8 @@ Expected<void> check(const Attrs& attrs, const TensorType& x, const TensorType& 
     return support::user_error("axis " + std::to_string(axis) + " is not a trailing dim of " + to_string(x));
   }
   if (scale.shape != normed(attrs, x.shape) || scale.dtype != x.dtype) {
-    return support::user_error("the scale " + to_string(scale) + " does not fit the normalised dims of " + to_string(x));
+    return support::user_error("the scale " + to_string(scale) + " does not fit the normalised dims of " +
+                               to_string(x));
   }
   return {};
 }
@@ -38,8 +40,8 @@ Expected<std::vector<TensorType>> infer_rms_norm_grad(const InferInput& in) {
 void gradient_rms_norm(GradientBuilder& g) {
   ValueId dy = g.grad(0);
   if (!dy.valid() || !(g.wants(0) || g.wants(1))) return;
-  std::vector<ValueId> grads = g.emit_all("RmsNormGrad", {g.input(0), g.input(1), g.output(1), dy},
-                                          {{"axis", g.op().attrs.i("axis", -1)}});
+  std::vector<ValueId> grads =
+      g.emit_all("RmsNormGrad", {g.input(0), g.input(1), g.output(1), dy}, {{"axis", g.op().attrs.i("axis", -1)}});
   if (g.wants(0)) g.add_grad(0, grads[0]);
   if (g.wants(1)) g.add_grad(1, grads[1]);
 }
@@ -75,17 +77,17 @@ extern const OpDef kRmsNormOp{
     .gradient = gradient_rms_norm,
     .why_no_gradient = nullptr,
     .flops = flops_forward,
-    .imports = {{"RMSNormalization", "", 23, 23, import_rms_norm},
+    .imports = {{"RMSNormalization", "", 23, kLastOpset, import_rms_norm},
                 // ONNX Runtime's own, in either domain.
-                {"SimplifiedLayerNormalization", "", 13, 23, import_rms_norm},
-                {"SimplifiedLayerNormalization", "com.microsoft", 1, 23, import_rms_norm}},
+                {"SimplifiedLayerNormalization", "", kFirstOpset, kLastOpset, import_rms_norm},
+                {"SimplifiedLayerNormalization", "com.microsoft", 1, kLastOpset, import_rms_norm}},
     .couples_samples = couples,
 };
 extern const OpDef kRmsNormGradOp{
     .name = "RmsNormGrad",
     .infer = infer_rms_norm_grad,
     .gradient = nullptr,
-    .why_no_gradient = "gradients of gradients are not taken",
+    .why_no_gradient = kBackwardOnly,
     .flops = flops_backward,
     .imports = {},
     .accumulates = 0b10,

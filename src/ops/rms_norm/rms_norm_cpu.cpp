@@ -49,7 +49,7 @@ void forward_rows(const RmsNormArgs<T>& a, int64_t begin, int64_t end) {
       const auto h = hn::Mul(load_some(d, x + i, count), vrstd);
       store_some(d, hn::Mul(h, load_some(d, a.scale + i, count)), y + i, count);
     });
-    a.rstd[r] = rstd;
+    if (a.rstd) a.rstd[r] = rstd;
   }
 }
 
@@ -123,12 +123,14 @@ void backward(const RmsNormGradArgs<double>& a, int64_t begin, int64_t end) {
 template <class T>
 class RmsNormKernel final : public Kernel {
  public:
-  explicit RmsNormKernel(const KernelSpec& spec)
-      : extent_(spec), eps_(static_cast<T>(spec.attrs.f("eps", 1e-5))) {}
+  explicit RmsNormKernel(const KernelSpec& spec) : extent_(spec), eps_(static_cast<T>(spec.attrs.f("eps", 1e-5))) {}
   void run(const void* const* in, void* const* out, const RunContext&) override {
-    RmsNormArgs<T> a{extent_.n, eps_,
-                       static_cast<const T*>(in[0]), static_cast<const T*>(in[1]),
-                       static_cast<T*>(out[0]), static_cast<T*>(out[1])};
+    RmsNormArgs<T> a{extent_.n,
+                     eps_,
+                     static_cast<const T*>(in[0]),
+                     static_cast<const T*>(in[1]),
+                     static_cast<T*>(out[0]),
+                     static_cast<T*>(out[1])};
     parallel_ranges(extent_.rows, extent_.n, [&](int64_t begin, int64_t end) { forward(a, begin, end); });
   }
 
@@ -145,9 +147,14 @@ class RmsNormGradKernel final : public Kernel {
   size_t scratch_bytes() const override { return static_cast<size_t>(blocks_ * extent_.n) * sizeof(T); }
   void run(const void* const* in, void* const* out, const RunContext& context) override {
     T* partial = static_cast<T*>(context.scratch);
-    RmsNormGradArgs<T> a{extent_.rows, extent_.n,
-                           static_cast<const T*>(in[0]), static_cast<const T*>(in[1]), static_cast<const T*>(in[2]),
-                           static_cast<const T*>(in[3]), static_cast<T*>(out[0]), partial};
+    RmsNormGradArgs<T> a{extent_.rows,
+                         extent_.n,
+                         static_cast<const T*>(in[0]),
+                         static_cast<const T*>(in[1]),
+                         static_cast<const T*>(in[2]),
+                         static_cast<const T*>(in[3]),
+                         static_cast<T*>(out[0]),
+                         partial};
     parallel_ranges(blocks_, kRowBlock * extent_.n, [&](int64_t begin, int64_t end) { backward(a, begin, end); });
     if (out[1]) sum_partials(a.dscale, blocks_, extent_.n, static_cast<T*>(out[1]), accumulate_ & 2);
   }

@@ -1,6 +1,7 @@
 // Rotary positions: pairs (x1, x2) of the last dim are turned by an angle, y1 = x1 cos - x2 sin, y2 = x2 cos + x1 sin.
 // A pair is (i, i + d/2), or neighbours with `interleaved`; `inverse` turns back, which is also the gradient.
 
+#include "ops/import_helpers.h"
 #include "ops/op.h"
 
 namespace piper::ops {
@@ -89,7 +90,8 @@ Expected<void> import_rotary(ImportContext& c) {
   const int64_t heads = c.attrs().i("num_heads");
   const bool flat = original.size() == 3;  // [B, S, H * d]
   if (flat && (heads <= 0 || !original[2].is_static() || original[2].constant % heads != 0)) {
-    return support::user_error("a RotaryEmbedding of " + to_string(c.type(x)) + " needs num_heads, a divisor of its last dim");
+    return support::user_error("a RotaryEmbedding of " + to_string(c.type(x)) +
+                               " needs num_heads, a divisor of its last dim");
   }
   if (!flat && original.size() != 4) return support::user_error("RotaryEmbedding of " + to_string(c.type(x)));
   if (flat) {
@@ -100,7 +102,8 @@ Expected<void> import_rotary(ImportContext& c) {
   int64_t turned = c.attrs().i("rotary_embedding_dim");
   if (turned == 0) turned = width;
   if (turned < 0 || turned > width || turned % 2) {
-    return support::user_error("rotary_embedding_dim " + std::to_string(turned) + " of a head of " + std::to_string(width));
+    return support::user_error("rotary_embedding_dim " + std::to_string(turned) + " of a head of " +
+                               std::to_string(width));
   }
   ValueId head = turned < width ? slice_last(c, x, 0, turned) : x;
   Attrs attrs{{"interleaved", c.attrs().i("interleaved")}, {"inverse", int64_t{0}}};
@@ -124,7 +127,7 @@ extern const OpDef kRotaryOp{
     .gradient = gradient_rotary,
     .why_no_gradient = nullptr,
     .flops = flops_rotary,
-    .imports = {{"RotaryEmbedding", "", 23, 23, import_rotary}},
+    .imports = {{"RotaryEmbedding", "", 23, kLastOpset, import_rotary}},
 };
 
 }  // namespace piper::ops

@@ -16,9 +16,9 @@ template <class T>
 struct RotaryArgs {
   int64_t half;  // pairs in a row
   bool interleaved, inverse;
-  int dims;                         // leading dims of x
-  int64_t size[kMaxRotaryDims];     // of x
-  int64_t stride[kMaxRotaryDims];   // of cos and sin in rows; 0 where they broadcast
+  int dims;                        // leading dims of x
+  int64_t size[kMaxRotaryDims];    // of x
+  int64_t stride[kMaxRotaryDims];  // of cos and sin in rows; 0 where they broadcast
   const T *x, *cos, *sin;
   T* y;
 
@@ -101,7 +101,9 @@ HWY_EXPORT(rotary_f32);
 HWY_EXPORT(rotary_f64);
 
 void rotary(const RotaryArgs<float>& a, int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(rotary_f32)(a, begin, end); }
-void rotary(const RotaryArgs<double>& a, int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(rotary_f64)(a, begin, end); }
+void rotary(const RotaryArgs<double>& a, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(rotary_f64)(a, begin, end);
+}
 
 template <class T>
 class RotaryKernel final : public Kernel {

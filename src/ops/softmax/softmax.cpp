@@ -1,5 +1,6 @@
 // Softmax and LogSoftmax over one axis (negative values count from the end). Their gradients read the output only.
 
+#include "ops/import_helpers.h"
 #include "ops/op.h"
 
 namespace piper::ops {
@@ -9,7 +10,8 @@ namespace {
 Expected<std::vector<TensorType>> infer_softmax(const InferInput& in) {
   const TensorType& x = in.type(0);
   if (normalize_dim(in.attrs.i("axis", -1), x.shape.size()) < 0) {
-    return support::user_error("axis " + std::to_string(in.attrs.i("axis", -1)) + " is out of range for " + to_string(x));
+    return support::user_error("axis " + std::to_string(in.attrs.i("axis", -1)) + " is out of range for " +
+                               to_string(x));
   }
   return std::vector<TensorType>{x};
 }
@@ -50,8 +52,6 @@ Expected<void> import_as(ImportContext& c, const char* kind) {
 Expected<void> import_softmax(ImportContext& c) { return import_as(c, "Softmax"); }
 Expected<void> import_log_softmax(ImportContext& c) { return import_as(c, "LogSoftmax"); }
 
-constexpr char kNoSecond[] = "gradients of gradients are not taken";
-
 }  // namespace
 
 extern const OpDef kSoftmaxOp{
@@ -60,7 +60,7 @@ extern const OpDef kSoftmaxOp{
     .gradient = gradient_softmax,
     .why_no_gradient = nullptr,
     .flops = flops_forward,
-    .imports = {{"Softmax", "", 13, 23, import_softmax}},
+    .imports = {{"Softmax", "", kFirstOpset, kLastOpset, import_softmax}},
     .couples_samples = couples,
 };
 extern const OpDef kLogSoftmaxOp{
@@ -69,14 +69,14 @@ extern const OpDef kLogSoftmaxOp{
     .gradient = gradient_log_softmax,
     .why_no_gradient = nullptr,
     .flops = flops_forward,
-    .imports = {{"LogSoftmax", "", 13, 23, import_log_softmax}},
+    .imports = {{"LogSoftmax", "", kFirstOpset, kLastOpset, import_log_softmax}},
     .couples_samples = couples,
 };
 extern const OpDef kSoftmaxGradOp{
     .name = "SoftmaxGrad",
     .infer = infer_softmax_grad,
     .gradient = nullptr,
-    .why_no_gradient = kNoSecond,
+    .why_no_gradient = kBackwardOnly,
     .flops = flops_backward,
     .imports = {},
 };
@@ -84,7 +84,7 @@ extern const OpDef kLogSoftmaxGradOp{
     .name = "LogSoftmaxGrad",
     .infer = infer_softmax_grad,
     .gradient = nullptr,
-    .why_no_gradient = kNoSecond,
+    .why_no_gradient = kBackwardOnly,
     .flops = flops_log_backward,
     .imports = {},
 };

@@ -62,8 +62,8 @@ template <class T>
 void softmax_grad_row(const T* y, const T* dy, T* dx, int64_t n) {
   const hn::ScalableTag<T> d;
   const auto dot = hn::Set(d, sum_over(d, n, [&](int64_t i, int64_t count) PIPER_INSIDE {
-    return hn::Mul(load_some(d, y + i, count), load_some(d, dy + i, count));
-  }));
+                             return hn::Mul(load_some(d, y + i, count), load_some(d, dy + i, count));
+                           }));
   walk(d, n, [&](int64_t i, int64_t count) PIPER_INSIDE {
     const auto v = hn::Mul(load_some(d, y + i, count), hn::Sub(load_some(d, dy + i, count), dot));
     store_some(d, v, dx + i, count);
@@ -74,9 +74,8 @@ void softmax_grad_row(const T* y, const T* dy, T* dx, int64_t n) {
 template <class T>
 void log_softmax_grad_row(const T* y, const T* dy, T* dx, int64_t n) {
   const hn::ScalableTag<T> d;
-  const auto sum = hn::Set(d, sum_over(d, n, [&](int64_t i, int64_t count) PIPER_INSIDE {
-    return load_some(d, dy + i, count);
-  }));
+  const auto sum =
+      hn::Set(d, sum_over(d, n, [&](int64_t i, int64_t count) PIPER_INSIDE { return load_some(d, dy + i, count); }));
   walk(d, n, [&](int64_t i, int64_t count) PIPER_INSIDE {
     const auto p = exp_low(d, load_some(d, y + i, count));
     store_some(d, hn::NegMulAdd(p, sum, load_some(d, dy + i, count)), dx + i, count);
@@ -89,10 +88,18 @@ void rows(const SoftmaxArgs<T>& a, int64_t begin, int64_t end) {
     const T *x = a.x + r * a.n, *dy = a.dy ? a.dy + r * a.n : nullptr;
     T* out = a.out + r * a.n;
     switch (a.mode) {
-      case SoftmaxMode::kSoftmax: softmax_row(x, out, a.n); break;
-      case SoftmaxMode::kLogSoftmax: log_softmax_row(x, out, a.n); break;
-      case SoftmaxMode::kSoftmaxGrad: softmax_grad_row(x, dy, out, a.n); break;
-      case SoftmaxMode::kLogSoftmaxGrad: log_softmax_grad_row(x, dy, out, a.n); break;
+      case SoftmaxMode::kSoftmax:
+        softmax_row(x, out, a.n);
+        break;
+      case SoftmaxMode::kLogSoftmax:
+        log_softmax_row(x, out, a.n);
+        break;
+      case SoftmaxMode::kSoftmaxGrad:
+        softmax_grad_row(x, dy, out, a.n);
+        break;
+      case SoftmaxMode::kLogSoftmaxGrad:
+        log_softmax_grad_row(x, dy, out, a.n);
+        break;
     }
   }
 }
@@ -193,7 +200,11 @@ class SoftmaxKernel : public Kernel {
   }
   void run(const void* const* in, void* const* out, const RunContext&) override {
     constexpr bool kGrad = kMode == SoftmaxMode::kSoftmaxGrad || kMode == SoftmaxMode::kLogSoftmaxGrad;
-    SoftmaxArgs<T> a{kMode, n_, inner_, static_cast<const T*>(in[0]), kGrad ? static_cast<const T*>(in[1]) : nullptr,
+    SoftmaxArgs<T> a{kMode,
+                     n_,
+                     inner_,
+                     static_cast<const T*>(in[0]),
+                     kGrad ? static_cast<const T*>(in[1]) : nullptr,
                      static_cast<T*>(out[0])};
     parallel_ranges(outer_, 4 * n_ * inner_, [&](int64_t begin, int64_t end) { softmax(a, begin, end); });
   }

@@ -1,5 +1,6 @@
 // SwiGlu: silu(gate) * up. The backward pass keeps gate and up only.
 
+#include "ops/import_helpers.h"
 #include "ops/op.h"
 
 namespace piper::ops {
@@ -45,7 +46,7 @@ extern const OpDef kSwiGluGradOp{
     .name = "SwiGluGrad",
     .infer = infer_swiglu_grad,
     .gradient = nullptr,
-    .why_no_gradient = "gradients of gradients are not taken",
+    .why_no_gradient = kBackwardOnly,
     .flops = flops_backward,
     .imports = {},
 };

@@ -88,7 +88,8 @@ class SwiGluGradKernel final : public Kernel {
  public:
   explicit SwiGluGradKernel(const KernelSpec& spec) : n_(ir::num_elements(spec.inputs[0].shape)) {}
   void run(const void* const* in, void* const* out, const RunContext&) override {
-    const T *gate = static_cast<const T*>(in[0]), *up = static_cast<const T*>(in[1]), *dy = static_cast<const T*>(in[2]);
+    const T *gate = static_cast<const T*>(in[0]), *up = static_cast<const T*>(in[1]),
+            *dy = static_cast<const T*>(in[2]);
     parallel_ranges(n_, kCost, [&](int64_t begin, int64_t end) {
       T* dgate = out[0] ? static_cast<T*>(out[0]) + begin : nullptr;
       T* dup = out[1] ? static_cast<T*>(out[1]) + begin : nullptr;
@@ -107,7 +108,9 @@ class SwiGluGradKernel final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_cpu_SwiGlu(const KernelSpec& spec) { return make_float_kernel<SwiGluKernel>(spec); }
-std::unique_ptr<Kernel> make_cpu_SwiGluGrad(const KernelSpec& spec) { return make_float_kernel<SwiGluGradKernel>(spec); }
+std::unique_ptr<Kernel> make_cpu_SwiGluGrad(const KernelSpec& spec) {
+  return make_float_kernel<SwiGluGradKernel>(spec);
+}
 
 }  // namespace piper::ops
 #endif  // HWY_ONCE

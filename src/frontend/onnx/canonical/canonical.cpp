@@ -1,0 +1,27 @@
+#include "frontend/onnx/canonical/canonical.h"
+
+namespace piper::frontend {
+
+const std::vector<CanonicalPass>& canonical_passes() {
+  static const std::vector<CanonicalPass> passes = {
+      {"gelu", match_gelu},
+      {"silu", match_silu},
+      {"swiglu", match_swiglu},  // reads Silu
+      {"layer_norm", match_layer_norm},
+      {"layer_norm_bias", match_layer_norm_bias},
+      {"rms_norm", match_rms_norm},
+      {"linear", match_linear},
+      {"linear_bias", match_linear_bias},
+      {"linear_reshape", match_linear_reshape},
+      {"rotary", match_rotary},
+      {"attention", match_attention},
+      {"attention_groups", match_attention_groups},  // of opset 23's Attention
+  };
+  return passes;
+}
+
+void canonicalise(ir::Model* model) {
+  for (const CanonicalPass& pass : canonical_passes()) Rewriter(*model).run(pass.match);
+}
+
+}  // namespace piper::frontend

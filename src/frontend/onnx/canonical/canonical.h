@@ -1,0 +1,42 @@
+// The canonical rewrites, in the order they run. Each is exact: the same value for every input.
+#pragma once
+
+#include "frontend/onnx/canonical/rewriter.h"
+
+namespace piper::frontend {
+
+// 0.5 x (1 + erf(x / sqrt 2)), and the tanh form  ->  Gelu
+bool match_gelu(Rewriter& r, const ir::Op& op);
+// x sigmoid(x)  ->  Silu
+bool match_silu(Rewriter& r, const ir::Op& op);
+// silu(gate) up  ->  SwiGlu
+bool match_swiglu(Rewriter& r, const ir::Op& op);
+// (x - mean(x)) / sqrt(var(x) + eps) scale  ->  LayerNorm
+bool match_layer_norm(Rewriter& r, const ir::Op& op);
+// LayerNorm + bias  ->  LayerNorm with bias
+bool match_layer_norm_bias(Rewriter& r, const ir::Op& op);
+// x / sqrt(mean(x x) + eps) scale  ->  RmsNorm
+bool match_rms_norm(Rewriter& r, const ir::Op& op);
+// x cos + rotate_half(x) sin  ->  Rotary
+bool match_rotary(Rewriter& r, const ir::Op& op);
+// MatMul by a parameter or its transpose  ->  Linear
+bool match_linear(Rewriter& r, const ir::Op& op);
+// Linear + bias[N]  ->  Linear with bias
+bool match_linear_bias(Rewriter& r, const ir::Op& op);
+// Linear between two reshapes that only merge and split rows  ->  Linear
+bool match_linear_reshape(Rewriter& r, const ir::Op& op);
+// softmax(scale q k^T + mask) v  ->  Attention
+bool match_attention(Rewriter& r, const ir::Op& op);
+// Attention over keys and values repeated for groups of heads  ->  Attention over the unrepeated ones
+bool match_attention_groups(Rewriter& r, const ir::Op& op);
+
+struct CanonicalPass {
+  const char* name;
+  Rewriter::Matcher match;
+};
+const std::vector<CanonicalPass>& canonical_passes();
+
+// Runs all of them.
+void canonicalise(ir::Model* model);
+
+}  // namespace piper::frontend

@@ -1,0 +1,156 @@
+// ONNX nodes of layers whose import does more than rename: what is emitted computes what ONNX says.
+
+#include <cmath>
+
+#include "tests/ops/fake_import.h"
+
+namespace piper::ops::test {
+
+namespace {
+
+using Values = std::vector<double>;
+const Dim B = Dim::batch_size();
+
+FakeImport node(const std::string& type, Attrs attrs, std::vector<ir::Shape> inputs) {
+  std::vector<FakeImport::Input> list;
+  for (ir::Shape& shape : inputs) list.push_back(FakeImport::tensor(std::move(shape)));
+  return FakeImport(type, 23, std::move(attrs), std::move(list));
+}
+
+void check_values(FakeImport& import, const std::map<size_t, Values>& given, const ir::Shape& shape, const Values& want,
+                  int64_t batch = 1) {
+  REQUIRE(import.import() == "");
+  CHECK(import.result().shape == shape);
+  Values got = import.values(given, 0, batch);
+  REQUIRE(got.size() == want.size());
+  for (size_t i = 0; i < got.size(); i++) CHECK(got[i] == Approx(want[i]).margin(1e-12));
+}
+
+Values waves(size_t n, double phase) {
+  Values x;
+  for (size_t i = 0; i < n; i++) x.push_back(std::sin(phase + 1.7 * static_cast<double>(i)));
+  return x;
+}
+
+// x[B, S, H * d] as [B, H, S, d].
+Values heads_first(const Values& x, size_t s, size_t heads, size_t d) {
+  Values y(x.size());
+  for (size_t i = 0; i < x.size(); i++) {
+    size_t c = i % d, h = i / d % heads, row = i / (d * heads);
+    y[((row / s * heads + h) * s + row % s) * d + c] = x[i];
+  }
+  return y;
+}
+
+}  // namespace
+
+TEST_CASE("MatMul of vectors") {
+  const Values v{1, 2}, m{1, 2, 3, 4};
+  FakeImport row = node("MatMul", {}, {{2}, {2, 2}});
+  check_values(row, {{0, v}, {1, m}}, {2}, {7, 10});
+  FakeImport column = node("MatMul", {}, {{2, 2}, {2}});
+  check_values(column, {{0, m}, {1, v}}, {2}, {5, 11});
+  FakeImport dot = node("MatMul", {}, {{2}, {2}});
+  check_values(dot, {{0, v}, {1, v}}, {}, {5});
+  FakeImport batch = node("MatMul", {}, {{B, 1, 2}, {2}});
+  check_values(batch, {{0, m}, {1, v}}, {B, 1}, {5, 11}, 2);
+}
+
+TEST_CASE("Gemm is Linear when it can be") {
+  FakeImport linear = node("Gemm", {}, {{B, 2}, {2, 2}, {2}});
+  check_values(linear, {{0, {1, 2}}, {1, {1, 2, 3, 4}}, {2, {10, 20}}}, {B, 2}, {17, 30});
+  CHECK(linear.kinds == std::vector<std::string>{"Linear"});
+  FakeImport transposed = node("Gemm", {{"transB", int64_t{1}}}, {{B, 2}, {3, 2}});
+  check_values(transposed, {{0, {1, 2}}, {1, {1, 2, 3, 4, 5, 6}}}, {B, 3}, {5, 11, 17});
+  CHECK(transposed.kinds == std::vector<std::string>{"Linear"});
+}
+
+TEST_CASE("Gemm in general") {
+  const Attrs attrs{{"alpha", 2.0}, {"beta", 0.5}, {"transA", int64_t{1}}};
+  FakeImport all = node("Gemm", attrs, {{2, 1}, {2, 2}, {1, 1}});
+  check_values(all, {{0, {1, 2}}, {1, {1, 2, 3, 4}}, {2, {10}}}, {1, 2}, {19, 25});
+  FakeImport without = node("Gemm", attrs, {{2, 1}, {2, 2}});
+  check_values(without, {{0, {1, 2}}, {1, {1, 2, 3, 4}}}, {1, 2}, {14, 20});
+  FakeImport column = node("Gemm", {}, {{2, 1}, {1, 2}, {2, 1}});  // no bias: one number a row
+  check_values(column, {{0, {1, 2}}, {1, {3, 4}}, {2, {10, 20}}}, {2, 2}, {13, 14, 26, 28});
+}
+
+TEST_CASE("LayerNormalization over several dims with a scale that broadcasts") {
+  FakeImport norm = node("LayerNormalization", {{"axis", int64_t{1}}, {"epsilon", 0.0}}, {{B, 2, 2}, {2}, {1}});
+  check_values(norm, {{0, {1, 3, 1, 3}}, {1, {1, 2}}, {2, {5}}}, {B, 2, 2}, {4, 7, 4, 7});
+}
+
+TEST_CASE("statistics of a LayerNormalization are refused when they are read") {
+  FakeImport norm("LayerNormalization", 17, {}, {FakeImport::tensor({B, 2}), FakeImport::tensor({2})}, 3);
+  CHECK(norm.import().find("statistics") != std::string::npos);
+}
+
+TEST_CASE("RMSNormalization") {
+  for (const char* name : {"RMSNormalization", "SimplifiedLayerNormalization"}) {
+    FakeImport norm = node(name, {{"epsilon", 0.0}}, {{B, 2}, {2}});
+    check_values(norm, {{0, {1, 7}}, {1, {5, 10}}}, {B, 2}, {1, 14});
+  }
+}
+
+TEST_CASE("Softmax over an axis counted from either end") {
+  for (int64_t axis : {1, -2}) {
+    FakeImport softmax = node("Softmax", {{"axis", axis}}, {{B, 2, 1}});
+    check_values(softmax, {{0, {0, std::log(3.0)}}}, {B, 2, 1}, {0.25, 0.75});
+  }
+  CHECK(node("Softmax", {{"axis", int64_t{3}}}, {{B, 2, 1}}).import() != "");
+}
+
+TEST_CASE("Attention of three dims is that of four") {
+  const Values q = waves(2 * 3 * 8, 0), k = waves(2 * 5 * 4, 1), v = waves(2 * 5 * 6, 2);
+  const Attrs causal{{"is_causal", int64_t{1}}};
+  FakeImport four = node("Attention", causal, {{B, 4, 3, 2}, {B, 2, 5, 2}, {B, 2, 5, 3}});
+  REQUIRE(four.import() == "");
+  CHECK(four.result().shape == ir::Shape{B, 4, 3, 3});
+  Values want =
+      four.values({{0, heads_first(q, 3, 4, 2)}, {1, heads_first(k, 5, 2, 2)}, {2, heads_first(v, 5, 2, 3)}}, 0, 2);
+  Attrs attrs = causal;
+  attrs.set("q_num_heads", int64_t{4});
+  attrs.set("kv_num_heads", int64_t{2});
+  FakeImport flat = node("Attention", attrs, {{B, 3, 8}, {B, 5, 4}, {B, 5, 6}});
+  REQUIRE(flat.import() == "");
+  CHECK(flat.result().shape == ir::Shape{B, 3, 12});
+  CHECK(heads_first(flat.values({{0, q}, {1, k}, {2, v}}, 0, 2), 3, 4, 3) == want);
+}
+
+TEST_CASE("Attention for generation is refused") {
+  const ir::Shape s{B, 1, 2, 4};
+  std::vector<FakeImport::Input> inputs(6, FakeImport::tensor(s));
+  inputs[3] = FakeImport::absent();
+  CHECK(FakeImport("Attention", 23, {}, inputs).import().find("past_key") != std::string::npos);
+  CHECK(node("Attention", {{"softcap", 30.0}}, {s, s, s}).import().find("softcap") != std::string::npos);
+  CHECK(FakeImport("Attention", 23, {}, {inputs[0], inputs[1], inputs[2]}, 2).import() != "");
+}
+
+TEST_CASE("RotaryEmbedding looks angles up by position and leaves the rest of a head") {
+  // Positions turn by nothing, a quarter and a half; two heads of three, of which the first two elements turn.
+  FakeImport rotary("RotaryEmbedding", 23, {{"num_heads", int64_t{2}}, {"rotary_embedding_dim", int64_t{2}}},
+                    {FakeImport::tensor({B, 2, 6}), FakeImport::tensor({3, 1}), FakeImport::tensor({3, 1}),
+                     FakeImport::tensor({B, 2}, DType::kI64)});
+  check_values(rotary, {{0, {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}}, {1, {1, 0, -1}}, {2, {0, 1, 0}}, {3, {1, 2}}},
+               {B, 2, 6}, {-2, 1, 3, -5, 4, 6, -1, -2, 3, -4, -5, 6});
+}
+
+TEST_CASE("RotaryEmbedding of four dims with angles of each position") {
+  const std::map<size_t, Values> given{{0, {1, 2, 3, 4, 1, 2, 3, 4}}, {1, {0, 1, 0, 1}}, {2, {1, 0, 1, 0}}};
+  const std::vector<ir::Shape> shapes{{1, 1, 2, 4}, {1, 2, 2}, {1, 2, 2}};
+  FakeImport halves = node("RotaryEmbedding", {}, shapes);
+  check_values(halves, given, {1, 1, 2, 4}, {-3, 2, 1, 4, -3, 2, 1, 4});
+  FakeImport neighbours = node("RotaryEmbedding", {{"interleaved", int64_t{1}}}, shapes);
+  check_values(neighbours, given, {1, 1, 2, 4}, {-2, 1, 3, 4, -2, 1, 3, 4});
+}
+
+TEST_CASE("a loss inside the model is refused with advice") {
+  for (const char* name : {"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"}) {
+    FakeImport loss = node(name, {}, {{B, 3}, {B}});
+    auto done = find_import(name, "", 13)->import(loss);
+    REQUIRE(!done.has_value());
+    CHECK(done.error().help.find("cross_entropy") != std::string::npos);
+  }
+}
+
+}  // namespace piper::ops::test

@@ -1,0 +1,136 @@
+#include "tests/p1/matrix.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+namespace piper::p1 {
+
+namespace {
+
+constexpr const char* kAdamW = "adamw(lr = 1e-3, betas = [0.9, 0.95], eps = 1e-3, weight_decay = 0.1)";
+constexpr const char* kSgd = "sgd(lr = 0.05, momentum = 0.9, nesterov = false, weight_decay = 0.01)";
+
+struct Shape {
+  const char* strategy;
+  int pp, dp, v;
+};
+
+// Strategies with their worlds 1, 2, 4, 8.
+constexpr Shape kShapes[] = {
+    {"single", 1, 1, 1},       {"dp", 1, 1, 1},           {"dp", 1, 2, 1},          {"dp", 1, 4, 1},
+    {"dp", 1, 8, 1},           {"gpipe", 1, 1, 1},        {"gpipe", 2, 1, 1},       {"gpipe", 4, 1, 1},
+    {"gpipe", 8, 1, 1},        {"gpipe", 2, 2, 1},        {"gpipe", 2, 4, 1},       {"gpipe", 4, 2, 1},
+    {"1f1b", 1, 1, 1},         {"1f1b", 2, 1, 1},         {"1f1b", 4, 1, 1},        {"1f1b", 8, 1, 1},
+    {"1f1b", 2, 2, 1},         {"1f1b", 2, 4, 1},         {"1f1b", 4, 2, 1},        {"interleaved", 1, 1, 2},
+    {"interleaved", 2, 1, 2},  {"interleaved", 4, 1, 2},  {"interleaved", 2, 2, 2}, {"interleaved", 2, 4, 2},
+    {"interleaved", 4, 2, 2},  {"looped_bfs", 2, 1, 2},   {"looped_bfs", 4, 1, 2},  {"looped_bfs", 2, 2, 2},
+    {"looped_bfs", 2, 1, 4},
+};
+
+struct Cut {
+  const char* name;
+  int batch, microbatches;
+};
+// One microbatch, equal ones, unequal ones; with eight replicas fewer, so that nobody is left without a sample.
+constexpr Cut kCuts[] = {{"whole", 24, 1}, {"even", 24, 4}, {"uneven", 23, 4}};
+
+Cell make_cell(const ModelCase& model, const Shape& shape, const Cut& cut, size_t salt) {
+  Cell cell;
+  cell.model = model;
+  cell.strategy = shape.strategy;
+  cell.world = shape.pp * shape.dp;
+  const int microbatches = shape.dp == 8 && cut.microbatches > 1 ? 2 : cut.microbatches;
+  if (cell.strategy == "single") {
+    cell.defines = {{"microbatches", std::to_string(microbatches)}};
+  } else if (cell.strategy == "dp") {
+    cell.defines = {{"dp", std::to_string(shape.dp)}, {"microbatches", std::to_string(microbatches)}};
+  } else {
+    cell.defines = {{"pp", std::to_string(shape.pp)}, {"dp", std::to_string(shape.dp)}, {"microbatches", std::to_string(microbatches)}};
+    if (cell.strategy == "interleaved" || cell.strategy == "looped_bfs") cell.defines["v"] = std::to_string(shape.v);
+  }
+  cell.sets = model.sets;
+  cell.sets["train.batch"] = std::to_string(cut.batch);
+  cell.sets["train.optimizer"] = salt % 2 == 0 ? kAdamW : kSgd;
+  cell.sets["train.schedule"] = "constant(warmup = 0)";
+  cell.sets["train.clip_norm"] = salt % 3 == 0 ? "0.5" : "100.0";
+  cell.rendezvous = salt % 2 == 1;
+  return cell;
+}
+
+}  // namespace
+
+std::string Cell::name() const {
+  std::string text = fmt::format("{} {}", model.name, strategy);
+  for (const auto& [k, v] : defines) text += fmt::format(" {}={}", k, v);
+  return text + fmt::format(" batch={}{}", sets.at("train.batch"), processes ? " processes" : rendezvous ? " rendezvous" : "");
+}
+
+Cell Cell::reference() const {
+  Cell r = *this;
+  r.strategy = "single";
+  r.defines = {{"microbatches", "1"}};
+  r.world = 1;
+  r.processes = r.rendezvous = false;
+  return r;
+}
+
+std::string Cell::reference_key() const {
+  std::string key = model.name;
+  for (const auto& [k, v] : sets) key += fmt::format(" {}={}", k, v);
+  return key;
+}
+
+std::vector<ModelCase> models() {
+  const std::map<std::string, std::string> lm;
+  const std::map<std::string, std::string> mse{{"train.loss", "mse(prediction = output \"prediction\", target = input \"y\")"}};
+  return {
+      {"mlp", "models/mlp/mlp.onnx", "models/mlp/data.safetensors", mse, 8},
+      {"gpt", "models/gpt_tiny/gpt_tiny.onnx", "models/gpt_tiny/data.safetensors", lm, 4},
+      {"llama", "models/llama_tiny/llama_tiny.onnx", "models/llama_tiny/data.safetensors", lm, 4},
+  };
+}
+
+std::vector<Cell> matrix(bool full) {
+  std::vector<Cell> cells;
+  std::set<std::string> seen;  // pairs of values that some chosen cell covers
+  size_t salt = 0;
+  for (const Shape& shape : kShapes) {
+    for (const ModelCase& model : models()) {
+      for (const Cut& cut : kCuts) {
+        ++salt;
+        if (shape.pp * shape.v > model.layers) continue;
+        const int world = shape.pp * shape.dp;
+        const std::string strategy = fmt::format("{}/{}/{}", shape.strategy, shape.pp, shape.dp);
+        const std::string pairs[] = {
+            fmt::format("{}+{}", model.name, strategy), fmt::format("{}+{}", model.name, cut.name),
+            fmt::format("{}+{}", strategy, cut.name),   fmt::format("{}+w{}", model.name, world),
+            fmt::format("{}+w{}", cut.name, world),
+        };
+        bool fresh = false;
+        for (const std::string& pair : pairs) fresh |= seen.count(pair) == 0;
+        if (!full && !fresh) continue;
+        seen.insert(std::begin(pairs), std::end(pairs));
+        cells.push_back(make_cell(model, shape, cut, salt));
+      }
+    }
+  }
+  return cells;
+}
+
+std::vector<Cell> process_cells() {
+  const Shape shapes[] = {{"dp", 1, 2, 1}, {"gpipe", 2, 2, 1}, {"1f1b", 4, 1, 1}, {"interleaved", 2, 1, 2}};
+  std::vector<Cell> cells;
+  size_t salt = 1;
+  for (const ModelCase& model : models()) {
+    for (const Shape& shape : shapes) {
+      cells.push_back(make_cell(model, shape, kCuts[1 + salt % 2], salt));
+      cells.back().processes = true;
+      cells.back().rendezvous = false;
+      ++salt;
+    }
+  }
+  return cells;
+}
+
+}  // namespace piper::p1
