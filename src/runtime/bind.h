@@ -2,7 +2,6 @@
 // allocation is done here, once; a bound instruction has only pointers and numbers.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -12,11 +11,6 @@
 #include "support/error.h"
 
 namespace piper::runtime {
-
-// Instructions of a stream completed in this step, alone on its cache line; other streams sleep on it.
-struct alignas(64) StreamCounter {
-  std::atomic<uint32_t> done{0};
-};
 
 struct BoundWait {
   int32_t stream = 0;

@@ -15,18 +15,9 @@ using support::Expected;
 
 namespace {
 
-// Set in a stream's counter by a failure: it exceeds any target, so that every wait ends.
-constexpr uint32_t kStopped = uint32_t{1} << 31;
-
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
-}
-
-void pause_briefly() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
 }
 
 // Spinning saves a wake-up, but takes a core from whoever computes when there is none to spare.
@@ -77,7 +68,7 @@ Expected<void> Executor::run_step(const StepContext& context, StepTrace* trace) 
     context_ = context;
     trace_ = trace;
     if (trace) trace->times.assign(program_.instructions.size(), {});
-    for (StreamCounter& counter : counters_) counter.done.store(0, std::memory_order_relaxed);
+    for (StreamCounter& counter : counters_) counter.reset();
     running_.store(static_cast<uint32_t>(threads_.size()), std::memory_order_relaxed);
     round_.fetch_add(1, std::memory_order_release);
     round_.notify_all();
@@ -103,7 +94,6 @@ void Executor::serve_stream(size_t stream) {
 
 void Executor::walk_stream(size_t stream) {
   const BoundStream& bound = bound_.streams[stream];
-  std::atomic<uint32_t>& done = counters_[stream].done;
   for (const BoundInstruction& instruction : bound.instructions) {
     wait_for(instruction);
     if (failed_.load(std::memory_order_acquire)) return;
@@ -116,8 +106,7 @@ void Executor::walk_stream(size_t stream) {
       return fail(instruction.index, Error{support::ErrorKind::kUser, exception.what(), ""});
     }
     if (trace_) trace_->times[static_cast<size_t>(instruction.index)] = {begin, now_ns()};
-    done.fetch_add(1, std::memory_order_release);
-    done.notify_all();
+    counters_[stream].advance();
     if (options_.progress) options_.progress->fetch_add(1, std::memory_order_relaxed);
   }
 }
@@ -125,16 +114,7 @@ void Executor::walk_stream(size_t stream) {
 void Executor::wait_for(const BoundInstruction& instruction) {
   for (uint32_t w = instruction.first_wait; w < instruction.end_wait; w++) {
     const BoundWait& wait = bound_.waits[w];
-    const std::atomic<uint32_t>& done = counters_[static_cast<size_t>(wait.stream)].done;
-    uint32_t seen = done.load(std::memory_order_acquire);
-    for (int spin = 0; seen < wait.target && spin < spins_; spin++) {
-      pause_briefly();
-      seen = done.load(std::memory_order_acquire);
-    }
-    while (seen < wait.target) {
-      done.wait(seen, std::memory_order_acquire);
-      seen = done.load(std::memory_order_acquire);
-    }
+    counters_[static_cast<size_t>(wait.stream)].wait_for(wait.target, spins_);
   }
 }
 
@@ -157,10 +137,7 @@ void Executor::fail(int32_t instruction, const Error& error) {
   }
   failed_.store(true, std::memory_order_release);
   transport_.abort(text);
-  for (StreamCounter& counter : counters_) {
-    counter.done.fetch_or(kStopped, std::memory_order_release);
-    counter.done.notify_all();
-  }
+  for (StreamCounter& counter : counters_) counter.stop();
 }
 
 }  // namespace piper::runtime

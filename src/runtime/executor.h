@@ -15,6 +15,7 @@
 #include "runtime/bind.h"
 #include "runtime/data.h"
 #include "runtime/optimizer.h"
+#include "runtime/stream_counter.h"
 #include "runtime/trace.h"
 #include "runtime/transport.h"
 #include "support/error.h"

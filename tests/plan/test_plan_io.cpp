@@ -32,9 +32,11 @@ std::string varint(uint64_t v) {
 // The envelope by hand, with a right checksum around any content.
 std::string envelope(const std::string& payload, uint64_t version = 1) {
   uint64_t sum = XXH3_64bits(payload.data(), payload.size());
-  std::string bytes = "\x0a\x0apiper-plan\x10" + varint(version) + "\x19";
+  std::string bytes = "\x0a\x0apiper-plan\x10";
+  bytes.append(varint(version)).append("\x19");
   bytes.append(reinterpret_cast<const char*>(&sum), 8);
-  return bytes + "\x22" + varint(payload.size()) + payload;
+  bytes.append("\x22").append(varint(payload.size())).append(payload);
+  return bytes;
 }
 
 std::string error_of(const std::string& bytes) {

@@ -58,6 +58,11 @@ Expected<RunSummary> fake_run(const plan::Plan& plan, Transport& transport, cons
   RunSummary summary;
   for (int64_t step = 0; step < options.steps; step++) {
     if (step == fault.step && transport.rank() == fault.rank) {
+      if (fault.kind == "late_stop") {
+        *progress += 3;
+        std::this_thread::sleep_for(std::chrono::milliseconds(600));  // for the launcher to hear of it
+        ::raise(SIGSTOP);
+      }
       if (auto result = go_wrong(fault.kind, fault.rank); !result) return tl::make_unexpected(result.error());
     }
     double loss = static_cast<double>((transport.rank() + 1) * (step + 1));

@@ -13,7 +13,7 @@ plan::Plan fake_plan(int world_size, uint64_t seed = 0);
 
 // Runs `options.steps` steps; the loss of step s is the sum of (rank + 1) * (s + 1) over all ranks. `options.data` may
 // ask for a fault, as "rank=2,step=1,kind=kill". Kinds: kill, abort, stop, exit, quit (exit code 0), check, throw,
-// error, hang, deaf (hang and ignore SIGTERM), print, nan.
+// error, hang, deaf (hang and ignore SIGTERM), late_stop (stop ahead of the others), print, nan.
 JobFunctions fake_functions();
 
 }  // namespace piper::runtime

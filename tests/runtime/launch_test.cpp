@@ -211,6 +211,8 @@ TEST_CASE("faults: every other rank ends within 5 s and the first cause is named
       {"rank=2,step=1,kind=error", 4, "rank 2: disk full", "buy a larger one", ErrorKind::kUser, 60},
       {"rank=0,step=2,kind=error", 4, "rank 0: disk full", "buy a larger one", ErrorKind::kUser, 60},
       {"rank=2,step=1,kind=stop", 4, "rank 2 gives no sign of life", "rank 3: step 1, 2 of 4", ErrorKind::kUser, 2},
+      {"rank=1,step=1,kind=late_stop", 3, "rank 1 gives no sign of life", "rank 1: step 1, 3 of 4",
+       ErrorKind::kUser, 2},
       {"rank=2,step=1,kind=hang", 4, "rank 2 made no progress for 2.", "rank 2: step 1, 0 of 4 instructions done, "
        "next in order: zero `t0`", ErrorKind::kUser, 2},
       {"rank=1,step=1,kind=deaf", 2, "rank 1 made no progress for 2.", "--timeout", ErrorKind::kUser, 2},

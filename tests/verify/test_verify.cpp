@@ -111,7 +111,7 @@ TEST_CASE("members of a group run the same collectives in the same order") {
   }
   SECTION("another type") {
     plan.programs[0].instructions[find(plan, 0, Opcode::kAllReduce)].dtype = plan::DType::kF64;
-    CHECK_THAT(expect(plan, Code::E0603), Catch::Contains("f64 against f32"));
+    CHECK_THAT(expect(plan, Code::E0606), Catch::Contains("all_reduce as f64 of buffer `tied.g`, which has another type"));
   }
 }
 

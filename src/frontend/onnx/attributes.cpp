@@ -33,15 +33,24 @@ const Row* find_row(std::string_view op_type) {
 // The letter of the table for the form an attribute has. Files of IR 1 may leave the type out.
 char form_of(const AttributeProto& a) {
   switch (a.type()) {
-    case AttributeProto::INT: return 'i';
-    case AttributeProto::FLOAT: return 'f';
-    case AttributeProto::STRING: return 's';
-    case AttributeProto::TENSOR: return 't';
-    case AttributeProto::GRAPH: return 'g';
-    case AttributeProto::INTS: return 'I';
-    case AttributeProto::FLOATS: return 'F';
-    case AttributeProto::STRINGS: return 'S';
-    default: break;
+    case AttributeProto::INT:
+      return 'i';
+    case AttributeProto::FLOAT:
+      return 'f';
+    case AttributeProto::STRING:
+      return 's';
+    case AttributeProto::TENSOR:
+      return 't';
+    case AttributeProto::GRAPH:
+      return 'g';
+    case AttributeProto::INTS:
+      return 'I';
+    case AttributeProto::FLOATS:
+      return 'F';
+    case AttributeProto::STRINGS:
+      return 'S';
+    default:
+      break;
   }
   if (a.has_i()) return 'i';
   if (a.has_f()) return 'f';
@@ -55,19 +64,29 @@ char form_of(const AttributeProto& a) {
 
 std::string_view form_name(char form) {
   switch (form) {
-    case 'i': return "an integer";
-    case 'f': return "a float";
-    case 's': return "a string";
-    case 't': return "a tensor";
-    case 'g': return "a graph";
-    case 'I': return "a list of integers";
-    case 'F': return "a list of floats";
-    case 'S': return "a list of strings";
-    default: return "of an unknown type";
+    case 'i':
+      return "an integer";
+    case 'f':
+      return "a float";
+    case 's':
+      return "a string";
+    case 't':
+      return "a tensor";
+    case 'g':
+      return "a graph";
+    case 'I':
+      return "a list of integers";
+    case 'F':
+      return "a list of floats";
+    case 'S':
+      return "a list of strings";
+    default:
+      return "of an unknown type";
   }
 }
 
-Expected<void> check(const ::onnx::NodeProto& node, const Row& row, const AttributeProto& attribute, char form) {
+Expected<void> check(const ::onnx::NodeProto& node, const Row& row, const AttributeProto& attribute,
+                     char form) {
   std::vector<std::string> names;
   for (const std::string& item : support::split(row.attributes, ' ')) {
     if (item.empty()) continue;
@@ -76,25 +95,42 @@ Expected<void> check(const ::onnx::NodeProto& node, const Row& row, const Attrib
     if (name != attribute.name()) continue;
     if (item.back() == form) return {};
     // An empty list has no type that old files could tell.
-    if (form == '?' && std::string_view("IFS").find(item.back()) != std::string_view::npos) return {};
-    return user_error("attribute `" + attribute.name() + "` is " + std::string(form_name(form)) + ", but must be " +
-                      std::string(form_name(item.back())));
+    if (form == '?' && std::string_view("IFS").find(item.back()) != std::string_view::npos)
+      return {};
+    return user_error("attribute `" + attribute.name() + "` is " + std::string(form_name(form)) +
+                      ", but must be " + std::string(form_name(item.back())));
   }
   std::string help;
-  if (std::string near = support::did_you_mean(attribute.name(), names); !near.empty()) help = "did you mean `" + near + "`?";
+  if (std::string near = support::did_you_mean(attribute.name(), names); !near.empty())
+    help = "did you mean `" + near + "`?";
   return user_error(node.op_type() + " has no attribute `" + attribute.name() + "`", help);
 }
 
 void store(const AttributeProto& a, char form, NodeAttributes* out) {
   switch (form) {
-    case 'i': out->attrs.set(a.name(), a.i()); break;
-    case 'f': out->attrs.set(a.name(), static_cast<double>(a.f())); break;
-    case 's': out->attrs.set(a.name(), a.s()); break;
-    case 't': out->tensors[a.name()] = &a.t(); break;
-    case 'g': out->graphs[a.name()] = &a.g(); break;
-    case 'I': out->attrs.set(a.name(), std::vector<int64_t>(a.ints().begin(), a.ints().end())); break;
-    case 'F': out->attrs.set(a.name(), std::vector<double>(a.floats().begin(), a.floats().end())); break;
-    default: break;
+    case 'i':
+      out->attrs.set(a.name(), a.i());
+      break;
+    case 'f':
+      out->attrs.set(a.name(), static_cast<double>(a.f()));
+      break;
+    case 's':
+      out->attrs.set(a.name(), a.s());
+      break;
+    case 't':
+      out->tensors[a.name()] = &a.t();
+      break;
+    case 'g':
+      out->graphs[a.name()] = &a.g();
+      break;
+    case 'I':
+      out->attrs.set(a.name(), std::vector<int64_t>(a.ints().begin(), a.ints().end()));
+      break;
+    case 'F':
+      out->attrs.set(a.name(), std::vector<double>(a.floats().begin(), a.floats().end()));
+      break;
+    default:
+      break;
   }
 }
 

@@ -1,5 +1,7 @@
 #include "frontend/onnx/baked_batch.h"
 
+#include <algorithm>
+
 namespace piper::frontend {
 
 using ir::Dim;
@@ -16,7 +18,8 @@ std::optional<Dim> product(const Shape& dims) {
   Dim result = 1;
   for (Dim d : dims) {
     if (depends(result) && depends(d)) return std::nullopt;
-    result = Dim(result.constant * d.constant, result.constant * d.batch + result.batch * d.constant);
+    result =
+        Dim(result.constant * d.constant, result.constant * d.batch + result.batch * d.constant);
   }
   return result;
 }
@@ -65,47 +68,79 @@ std::optional<int64_t> elements_before(const Shape& shape, size_t end) {
   return count;
 }
 
-// Rewrites a static target for data whose size depends on the batch: some entry is a multiple of the traced batch size,
-// in the position where samples stay together.
-std::optional<Shape> rewrite_baked(const Shape& data, const Shape& target, Dim total, std::optional<int64_t> literal) {
+// Where the samples may stand in a target: the elements before them, and how many positions one
+// sample takes when the sample dim has other dims merged into it.
+struct Place {
+  int64_t before = 1;
+  int64_t merged = 1;
+};
+
+std::optional<Place> place_of(const Shape& data) {
   const int sample = ir::sample_dim(data);
   if (sample < 0) return std::nullopt;
   const auto before = elements_before(data, static_cast<size_t>(sample));
+  const Dim dim = data[static_cast<size_t>(sample)];
+  if (!before || *before < 1 || dim.constant != 0) return std::nullopt;
+  return Place{*before, dim.batch};
+}
+
+std::optional<Shape> with_entry(const Shape& target, size_t i, Dim entry, Dim total) {
+  Shape rewritten = target;
+  rewritten[i] = entry;
+  return complete(rewritten, total);
+}
+
+// Rewrites a static target for data whose size depends on the batch, given the number of samples at
+// export. An entry that is this number is the batch where samples can stay together; else one that
+// is a multiple of it, because other dims are merged into it.
+std::optional<Shape> rewrite_literal(const Shape& data, const Shape& target, Dim total,
+                                     int64_t literal) {
+  auto place = place_of(data);
+  if (!place) return std::nullopt;
   for (size_t i = 0; i < target.size(); i++) {
-    // The entry may merge dims before the samples with them, but must not start after or in the middle of one.
     const auto start = elements_before(target, i);
-    if (!before || !start || *start == 0 || *before % *start != 0 || target[i].constant < 1) continue;
-    const int64_t merged = *before / *start;
-    if (literal) {
-      if (target[i].constant % (*literal * merged) != 0) continue;
-      Shape rewritten = target;
-      rewritten[i] = Dim(0, target[i].constant / *literal);
-      if (auto whole = complete(rewritten, total)) return whole;
-      continue;
-    }
-    // The number of samples is not known: the other entries leave a whole number of elements a sample.
+    if (target[i] != Dim(literal) || !start || *start < 1) continue;
+    if (*start % place->before != 0 || place->before * place->merged % *start != 0) continue;
+    if (auto whole = with_entry(target, i, Dim::batch_size(), total)) return whole;
+  }
+  for (size_t i = 0; i < target.size(); i++) {
+    const auto start = elements_before(target, i);
+    if (!start || *start < 1 || place->before % *start != 0 || target[i].constant < 1) continue;
+    if (target[i].constant % (literal * (place->before / *start)) != 0) continue;
+    if (auto whole = with_entry(target, i, Dim(0, target[i].constant / literal), total))
+      return whole;
+  }
+  return std::nullopt;
+}
+
+// The same without knowing the number of samples: all other entries together must leave a whole
+// number of elements a sample, and the entry must be a multiple of that.
+std::optional<Shape> rewrite_unknown(const Shape& data, const Shape& target, Dim total) {
+  auto place = place_of(data);
+  if (!place) return std::nullopt;
+  for (size_t i = 0; i < target.size(); i++) {
+    const auto start = elements_before(target, i);
+    if (!start || *start < 1 || place->before % *start != 0 || target[i].constant < 1) continue;
     Shape others = target;
     others.erase(others.begin() + static_cast<long>(i));
-    bool free = false;
-    for (Dim d : others) free = free || d == Dim(-1);
+    if (std::find(others.begin(), others.end(), Dim(-1)) != others.end()) continue;
     auto rest = product(others);
-    auto q = free || !rest ? std::nullopt : quotient(total, *rest);
-    if (!q || q->constant != 0 || q->batch % merged != 0 || target[i].constant % q->batch != 0) continue;
-    Shape rewritten = target;
-    rewritten[i] = *q;
-    return rewritten;
+    auto q = rest ? quotient(total, *rest) : std::nullopt;
+    if (!q || q->constant != 0 || q->batch % (place->before / *start) != 0) continue;
+    if (target[i].constant % q->batch == 0) return with_entry(target, i, *q, total);
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-Expected<Shape> reshape_target(const Shape& data, const std::vector<Dim>& target_in, bool allow_zero,
-                               std::optional<int64_t> literal_batch) {
+Expected<Shape> reshape_target(const Shape& data, const std::vector<Dim>& target_in,
+                               bool allow_zero, std::optional<int64_t> literal_batch) {
   Shape target = target_in;
   for (size_t i = 0; i < target.size() && !allow_zero; i++) {
     if (target[i] != Dim(0)) continue;
-    if (i >= data.size()) return user_error("target " + to_string(target_in) + " copies a dim that the data lacks");
+    if (i >= data.size())
+      return user_error("target " + to_string(target_in) + " copies a dim that the data lacks");
     target[i] = data[i];
   }
   const Dim total = ir::num_elements(data);
@@ -113,10 +148,10 @@ Expected<Shape> reshape_target(const Shape& data, const std::vector<Dim>& target
   for (Dim d : target) target_depends = target_depends || depends(d);
   if (depends(total) && !target_depends) {
     if (literal_batch && *literal_batch > 0) {
-      if (auto rewritten = rewrite_baked(data, target, total, literal_batch)) return *rewritten;
+      if (auto rewritten = rewrite_literal(data, target, total, *literal_batch)) return *rewritten;
     }
     if (auto whole = complete(target, total)) return *whole;
-    if (auto rewritten = rewrite_baked(data, target, total, std::nullopt)) return *rewritten;
+    if (auto rewritten = rewrite_unknown(data, target, total)) return *rewritten;
     return user_error("the target " + to_string(target_in) + " of data " + to_string(data) +
                       " has the batch size of the export in it, and it cannot be told where");
   }

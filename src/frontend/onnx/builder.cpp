@@ -26,19 +26,27 @@ void append(std::vector<std::byte>* bytes, T value) {
 uint16_t to_bf16(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);  // NaN stays NaN
+  if ((bits & 0x7fffffffu) > 0x7f800000u)
+    return static_cast<uint16_t>((bits >> 16) | 0x40u);  // NaN stays NaN
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-ir::Shape static_shape(const std::vector<int64_t>& dims) { return ir::Shape(dims.begin(), dims.end()); }
+ir::Shape static_shape(const std::vector<int64_t>& dims) {
+  return ir::Shape(dims.begin(), dims.end());
+}
 
 int64_t integer_at(const std::vector<std::byte>& bytes, DType dtype, size_t i) {
   int64_t wide = 0;
   int32_t narrow = 0;
   switch (dtype) {
-    case DType::kI64: std::memcpy(&wide, bytes.data() + i * 8, 8); return wide;
-    case DType::kI32: std::memcpy(&narrow, bytes.data() + i * 4, 4); return narrow;
-    default: return static_cast<int64_t>(bytes[i]);
+    case DType::kI64:
+      std::memcpy(&wide, bytes.data() + i * 8, 8);
+      return wide;
+    case DType::kI32:
+      std::memcpy(&narrow, bytes.data() + i * 4, 4);
+      return narrow;
+    default:
+      return static_cast<int64_t>(bytes[i]);
   }
 }
 
@@ -47,13 +55,27 @@ int64_t integer_at(const std::vector<std::byte>& bytes, DType dtype, size_t i) {
 std::vector<std::byte> scalar_bytes(DType dtype, double value) {
   std::vector<std::byte> bytes;
   switch (dtype) {
-    case DType::kF32: append(&bytes, static_cast<float>(value)); break;
-    case DType::kF64: append(&bytes, value); break;
-    case DType::kBF16: append(&bytes, to_bf16(static_cast<float>(value))); break;
-    case DType::kI64: append(&bytes, static_cast<int64_t>(value)); break;
-    case DType::kI32: append(&bytes, static_cast<int32_t>(value)); break;
-    case DType::kBool: append(&bytes, static_cast<uint8_t>(value != 0)); break;
-    case DType::kU8: append(&bytes, static_cast<uint8_t>(value)); break;
+    case DType::kF32:
+      append(&bytes, static_cast<float>(value));
+      break;
+    case DType::kF64:
+      append(&bytes, value);
+      break;
+    case DType::kBF16:
+      append(&bytes, to_bf16(static_cast<float>(value)));
+      break;
+    case DType::kI64:
+      append(&bytes, static_cast<int64_t>(value));
+      break;
+    case DType::kI32:
+      append(&bytes, static_cast<int32_t>(value));
+      break;
+    case DType::kBool:
+      append(&bytes, static_cast<uint8_t>(value != 0));
+      break;
+    case DType::kU8:
+      append(&bytes, static_cast<uint8_t>(value));
+      break;
   }
   return bytes;
 }
@@ -79,15 +101,17 @@ void Builder::add_inputs() {
     const std::string kind = metadata(*graph_.infos.at(name), kValueInfoMetadata,
                                       "pkg.torch.export.graph_signature.InputSpec.kind");
     const bool buffer = kind.find("BUFFER") != std::string::npos;
-    entries_[name].value =
-        add_parameter(name, "", type, {buffer ? WeightKind::kBuffer : WeightKind::kParameter, name, false, ""});
+    entries_[name].value = add_parameter(
+        name, "", type, {buffer ? WeightKind::kBuffer : WeightKind::kParameter, name, false, ""});
   }
 }
 
 const Weight* Builder::parameter(const std::string& name) const {
   if (!graph_.initializers.count(name)) return nullptr;
   auto it = weights_.initializers.find(name);
-  return it != weights_.initializers.end() && it->second.kind == WeightKind::kParameter ? &it->second : nullptr;
+  return it != weights_.initializers.end() && it->second.kind == WeightKind::kParameter
+             ? &it->second
+             : nullptr;
 }
 
 const Twin* Builder::twin(const std::string& name) const {
@@ -95,8 +119,8 @@ const Twin* Builder::twin(const std::string& name) const {
   return it == weights_.twins.end() ? nullptr : &it->second;
 }
 
-ValueId Builder::add_parameter(const std::string& name, const std::string& initializer, const TensorType& type,
-                               const Weight& weight) {
+ValueId Builder::add_parameter(const std::string& name, const std::string& initializer,
+                               const TensorType& type, const Weight& weight) {
   const ValueId id = model_.add_value(name, type, ir::ValueKind::kParameter);
   named_.insert(id.value);
   model_.value(id).param = ir::ParamId(static_cast<int64_t>(model_.params.size()));
@@ -112,7 +136,8 @@ ValueId Builder::add_parameter(const std::string& name, const std::string& initi
   return id;
 }
 
-ValueId Builder::add_constant(const std::string& name, const TensorType& type, std::vector<std::byte> bytes) {
+ValueId Builder::add_constant(const std::string& name, const TensorType& type,
+                              std::vector<std::byte> bytes) {
   return model_.add_constant(name, type, std::move(bytes));
 }
 
@@ -120,18 +145,20 @@ Expected<ValueId> Builder::tensor_constant(const ::onnx::TensorProto& tensor) {
   auto decoded = decoder_.decode(tensor);
   if (!decoded) return tl::make_unexpected(decoded.error());
   return add_constant("constant_" + std::to_string(model_.values.size()),
-                      {decoded->dtype, static_shape(decoded->dims)}, {decoded->data, decoded->data + decoded->bytes});
+                      {decoded->dtype, static_shape(decoded->dims)},
+                      {decoded->data, decoded->data + decoded->bytes});
 }
 
 ValueId Builder::scalar(DType dtype, double value) {
-  return add_constant("constant_" + std::to_string(model_.values.size()), {dtype, {}}, scalar_bytes(dtype, value));
+  return add_constant("constant_" + std::to_string(model_.values.size()), {dtype, {}},
+                      scalar_bytes(dtype, value));
 }
 
 Expected<Entry*> Builder::load_initializer(const ::onnx::TensorProto& tensor) {
   TensorType type;
   if (!dtype_from_onnx(tensor.data_type(), &type.dtype)) {
-    return user_error("tensor `" + tensor.name() + "` has element type " + onnx_type_name(tensor.data_type()) +
-                      ", which is not supported");
+    return user_error("tensor `" + tensor.name() + "` has element type " +
+                      onnx_type_name(tensor.data_type()) + ", which is not supported");
   }
   type.shape = static_shape({tensor.dims().begin(), tensor.dims().end()});
   Entry& entry = entries_[tensor.name()];
@@ -167,7 +194,8 @@ Expected<Entry*> Builder::load_initializer(const ::onnx::TensorProto& tensor) {
 
 Expected<Entry*> Builder::find(const std::string& name) {
   if (auto it = entries_.find(name); it != entries_.end()) return &it->second;
-  if (auto it = extra_initializers_.find(name); it != extra_initializers_.end()) return load_initializer(*it->second);
+  if (auto it = extra_initializers_.find(name); it != extra_initializers_.end())
+    return load_initializer(*it->second);
   auto it = graph_.initializers.find(name);
   if (it == graph_.initializers.end()) return user_error("nothing makes value `" + name + "`");
   return load_initializer(*it->second);
@@ -183,7 +211,8 @@ Expected<ValueId> Builder::value(const std::string& name) {
     return user_error("value `" + name + "` is " + to_string(ir::Shape(known.values)) +
                       ", a number that depends on the batch size B and is used as data");
   }
-  (*entry)->value = add_constant(name, {known.dtype, static_shape(known.shape)}, known_bytes(known));
+  (*entry)->value =
+      add_constant(name, {known.dtype, static_shape(known.shape)}, known_bytes(known));
   named_.insert((*entry)->value.value);
   return (*entry)->value;
 }
@@ -201,7 +230,8 @@ Expected<const KnownInts*> Builder::known(const std::string& name) {
   if (count > kMaxKnownElements) return nullptr;
   KnownInts known{dtype, ir::at(value.type.shape, 1), {}};
   const std::vector<std::byte>& bytes = model_.constants[static_cast<size_t>(value.constant)].bytes;
-  for (int64_t i = 0; i < count; i++) known.values.push_back(integer_at(bytes, dtype, static_cast<size_t>(i)));
+  for (int64_t i = 0; i < count; i++)
+    known.values.push_back(integer_at(bytes, dtype, static_cast<size_t>(i)));
   (*entry)->known = std::move(known);
   return &*(*entry)->known;
 }
@@ -261,7 +291,8 @@ Expected<void> Builder::finish() {
   return {};
 }
 
-// Ops without a path take that of the parameters they read, else of their consumers, else of their producers.
+// Ops without a path take that of the parameters they read, else of their consumers, else of their
+// producers.
 void Builder::fill_paths() {
   std::vector<ir::Op>& ops = model_.ops;
   for (size_t i = 0; i < ops.size(); i++) {

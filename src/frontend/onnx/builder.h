@@ -1,4 +1,5 @@
-// The model while it is being imported: names of the ONNX graph and what is known about each, and how ops are added.
+// The model while it is being imported: names of the ONNX graph and what is known about each, and
+// how ops are added.
 #pragma once
 
 #include <map>
@@ -16,7 +17,8 @@
 
 namespace piper::frontend {
 
-// A value of the ONNX graph. Known integers become a constant of the model only when an op reads them.
+// A value of the ONNX graph. Known integers become a constant of the model only when an op reads
+// them.
 struct Entry {
   ir::ValueId value;
   std::optional<KnownInts> known;
@@ -35,7 +37,9 @@ class Builder {
   void add_inputs();
   void set_weights(Weights weights) { weights_ = std::move(weights); }
   // More initializers, of the graph of a branch.
-  void add_initializer(const ::onnx::TensorProto& tensor) { extra_initializers_[tensor.name()] = &tensor; }
+  void add_initializer(const ::onnx::TensorProto& tensor) {
+    extra_initializers_[tensor.name()] = &tensor;
+  }
 
   // The entry of a name; an initializer is added to the model when it is first asked for.
   support::Expected<Entry*> find(const std::string& name);
@@ -49,11 +53,14 @@ class Builder {
   // The parameter that an Identity makes under this name, when it is a merged one.
   const Twin* twin(const std::string& name) const;
 
-  // Adds an op, unless it does nothing or can be computed now. `path`: module of the op, when the exporter said it.
-  support::Expected<std::vector<ir::ValueId>> emit(ir::Op op, const std::optional<std::string>& path);
-  ir::ValueId add_parameter(const std::string& name, const std::string& initializer, const ir::TensorType& type,
-                            const Weight& weight);
-  ir::ValueId add_constant(const std::string& name, const ir::TensorType& type, std::vector<std::byte> bytes);
+  // Adds an op, unless it does nothing or can be computed now. `path`: module of the op, when the
+  // exporter said it.
+  support::Expected<std::vector<ir::ValueId>> emit(ir::Op op,
+                                                   const std::optional<std::string>& path);
+  ir::ValueId add_parameter(const std::string& name, const std::string& initializer,
+                            const ir::TensorType& type, const Weight& weight);
+  ir::ValueId add_constant(const std::string& name, const ir::TensorType& type,
+                           std::vector<std::byte> bytes);
   // A tensor that is an attribute of a node; its name is made up.
   support::Expected<ir::ValueId> tensor_constant(const ::onnx::TensorProto& tensor);
   ir::ValueId scalar(ir::DType dtype, double value);
@@ -62,7 +69,8 @@ class Builder {
 
   // Ends the import: outputs, and paths of ops that the exporter gave none.
   support::Expected<void> finish();
-  // Float buffers that ops still read become parameters that are not trained: their values stay in the file.
+  // Float buffers that ops still read become parameters that are not trained: their values stay in
+  // the file.
   void keep_buffers();
 
  private:
@@ -75,8 +83,8 @@ class Builder {
   Weights weights_;
   std::unordered_map<std::string, Entry> entries_;
   std::unordered_map<std::string, const ::onnx::TensorProto*> extra_initializers_;
-  std::set<int32_t> named_;             // values whose names are the graph's
-  std::vector<bool> has_path_;          // by op
+  std::set<int32_t> named_;     // values whose names are the graph's
+  std::vector<bool> has_path_;  // by op
   std::vector<ir::ValueId> buffers_;
 };
 

@@ -13,19 +13,22 @@ using ::onnx::TensorProto;
 
 namespace {
 
-constexpr std::array kBufferNames = {"inv_freq",     "original_inv_freq", "running_mean", "running_var",
-                                     "num_batches_tracked", "position_ids", "masked_bias",  "cos_cached",
-                                     "sin_cached",   "relative_position_index"};
+constexpr std::array kBufferNames = {
+    "inv_freq",     "original_inv_freq", "running_mean", "running_var", "num_batches_tracked",
+    "position_ids", "masked_bias",       "cos_cached",   "sin_cached",  "relative_position_index"};
 
 // Ops whose result says nothing that could be differentiated.
-constexpr std::array kNoGradient = {"Shape", "Size", "ArgMax", "ArgMin", "NonZero", "OneHot", "Equal", "Less", "LessOrEqual",
-                                    "Greater", "GreaterOrEqual", "And", "Or", "Not", "IsNaN", "Range", "ConstantOfShape",
-                                    "Floor", "Ceil", "Round", "Sign"};
+constexpr std::array kNoGradient = {
+    "Shape", "Size",        "ArgMax",          "ArgMin",         "NonZero", "OneHot", "Equal",
+    "Less",  "LessOrEqual", "Greater",         "GreaterOrEqual", "And",     "Or",     "Not",
+    "IsNaN", "Range",       "ConstantOfShape", "Floor",          "Ceil",    "Round",  "Sign"};
 // Ops that differentiate their first input only; the others are shapes, indices and the like.
-constexpr std::array kFirstInputOnly = {"Gather", "GatherElements", "GatherND", "Reshape", "Expand", "Slice", "Squeeze",
-                                        "Unsqueeze", "Tile", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "Split",
-                                        "SplitToSequence", "SequenceAt", "Trilu", "Pad", "Clip", "CastLike", "TopK",
-                                        "CumSum", "Dropout", "Cast"};
+constexpr std::array kFirstInputOnly = {
+    "Gather",     "GatherElements", "GatherND",  "Reshape", "Expand",
+    "Slice",      "Squeeze",        "Unsqueeze", "Tile",    "ReduceSum",
+    "ReduceMean", "ReduceMax",      "ReduceMin", "Split",   "SplitToSequence",
+    "SequenceAt", "Trilu",          "Pad",       "Clip",    "CastLike",
+    "TopK",       "CumSum",         "Dropout",   "Cast"};
 
 template <class List>
 bool contains(const List& list, const std::string& name) {
@@ -33,8 +36,8 @@ bool contains(const List& list, const std::string& name) {
 }
 
 bool is_float(int onnx_type) {
-  return onnx_type == TensorProto::FLOAT || onnx_type == TensorProto::DOUBLE || onnx_type == TensorProto::BFLOAT16 ||
-         onnx_type == TensorProto::FLOAT16;
+  return onnx_type == TensorProto::FLOAT || onnx_type == TensorProto::DOUBLE ||
+         onnx_type == TensorProto::BFLOAT16 || onnx_type == TensorProto::FLOAT16;
 }
 
 bool casts_to_integer(const NodeProto& node) {
@@ -63,13 +66,17 @@ std::set<std::string> gradient_reach(const SourceGraph& graph) {
 }
 
 bool is_number(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
 }
 
 // Names that exporters make up for values that had none.
 bool is_anonymous(const std::string& name) {
-  if (is_number(name) || name.find("::") != std::string::npos || name.find('/') != std::string::npos) return true;
-  if (name.find("lifted_tensor") != std::string::npos || name.find("_output_") != std::string::npos) return true;
+  if (is_number(name) || name.find("::") != std::string::npos ||
+      name.find('/') != std::string::npos)
+    return true;
+  if (name.find("lifted_tensor") != std::string::npos || name.find("_output_") != std::string::npos)
+    return true;
   for (const char* prefix : {"val_", "Constant_", "const_", "_const", "fx_const"}) {
     if (name.starts_with(prefix)) return true;
   }
@@ -90,7 +97,8 @@ Consumers find_consumers(const SourceGraph& graph) {
 
 std::string metadata_of(const SourceGraph& graph, const std::string& name, const char* key) {
   auto info = graph.infos.find(name);
-  return info == graph.infos.end() ? std::string() : metadata(*info->second, kValueInfoMetadata, key);
+  return info == graph.infos.end() ? std::string()
+                                   : metadata(*info->second, kValueInfoMetadata, key);
 }
 
 std::string metadata_kind(const SourceGraph& graph, const std::string& name) {
@@ -104,13 +112,16 @@ std::vector<std::string> folded_from(const SourceGraph& graph, const std::string
 
 // Whether products read the value as their matrix of weights, and nothing else reads it.
 bool only_multiplies(const std::string& name, const std::vector<const SourceNode*>& consumers) {
-  return !consumers.empty() && std::all_of(consumers.begin(), consumers.end(), [&](const SourceNode* node) {
-    return node->proto.op_type() == "MatMul" && node->proto.input_size() == 2 && node->proto.input(1) == name;
-  });
+  return !consumers.empty() &&
+         std::all_of(consumers.begin(), consumers.end(), [&](const SourceNode* node) {
+           return node->proto.op_type() == "MatMul" && node->proto.input_size() == 2 &&
+                  node->proto.input(1) == name;
+         });
 }
 
-// A weight that constant folding transposed and renamed. Its name is in the exporter's note, or follows from the module
-// whose product reads it; without either it keeps the name it has in the file.
+// A weight that constant folding transposed and renamed. Its name is in the exporter's note, or
+// follows from the module whose product reads it; without either it keeps the name it has in the
+// file.
 Weight folded_weight(const SourceGraph& graph, const std::string& value, const TensorProto& tensor,
                      const std::vector<const SourceNode*>& consumers) {
   const std::vector<std::string> from = folded_from(graph, tensor.name());
@@ -122,13 +133,15 @@ Weight folded_weight(const SourceGraph& graph, const std::string& value, const T
   auto original = graph.initializers.find(name);
   if (original == graph.initializers.end()) return {WeightKind::kParameter, name, true, ""};
   const TensorProto& other = *original->second;
-  const bool transpose = other.dims_size() == 2 && other.dims(0) == tensor.dims(1) && other.dims(1) == tensor.dims(0);
+  const bool transpose =
+      other.dims_size() == 2 && other.dims(0) == tensor.dims(1) && other.dims(1) == tensor.dims(0);
   if (from.size() == 1 && transpose) return {WeightKind::kParameter, name, false, name};
   return {WeightKind::kParameter, value, false, ""};
 }
 
-Weight classify(const SourceGraph& graph, const TensorProto& tensor, const std::set<std::string>& reach,
-                const std::vector<const SourceNode*>& consumers, bool has_metadata) {
+Weight classify(const SourceGraph& graph, const TensorProto& tensor,
+                const std::set<std::string>& reach, const std::vector<const SourceNode*>& consumers,
+                bool has_metadata) {
   const std::string& name = tensor.name();
   Weight weight{WeightKind::kConstant, name, false, ""};
   const std::string kind = metadata_kind(graph, name);
@@ -151,9 +164,11 @@ Weight classify(const SourceGraph& graph, const TensorProto& tensor, const std::
   return weight;
 }
 
-// Targets of the lines "p_name: PARAMETER target='a.b.weight'" of the exporter's signature, by p_name.
+// Targets of the lines "p_name: PARAMETER target='a.b.weight'" of the exporter's signature, by
+// p_name.
 std::map<std::string, std::string> signature_parameters(const ::onnx::ModelProto& model) {
-  const std::string text = metadata(model.graph(), kGraphMetadata, "pkg.torch.export.ExportedProgram.graph_signature");
+  const std::string text =
+      metadata(model.graph(), kGraphMetadata, "pkg.torch.export.ExportedProgram.graph_signature");
   std::map<std::string, std::string> parameters;
   for (const std::string& line : support::split(text, '\n')) {
     const size_t kind = line.find(": PARAMETER target='");
@@ -187,16 +202,17 @@ bool is_dotted_name(const std::string& name) {
 Weights classify_weights(const SourceGraph& graph) {
   const std::set<std::string> reach = gradient_reach(graph);
   Consumers consumers = find_consumers(graph);
-  const bool has_metadata = std::any_of(graph.initializers.begin(), graph.initializers.end(), [&](const auto& entry) {
-    return !metadata_kind(graph, entry.first).empty();
-  });
+  const bool has_metadata =
+      std::any_of(graph.initializers.begin(), graph.initializers.end(),
+                  [&](const auto& entry) { return !metadata_kind(graph, entry.first).empty(); });
   Weights weights;
   std::set<std::string> names;
   for (const auto& [name, tensor] : graph.initializers) {
     Weight weight = classify(graph, *tensor, reach, consumers[name], has_metadata);
     // Two weights of one module cannot both be its `weight`.
     const bool renamed = weight.name != name && weight.transpose_of.empty();
-    if (renamed && !names.insert(weight.name).second) weight = {WeightKind::kParameter, name, false, ""};
+    if (renamed && !names.insert(weight.name).second)
+      weight = {WeightKind::kParameter, name, false, ""};
     weights.initializers[name] = weight;
   }
   for (const SourceNode& node : graph.nodes) {
@@ -206,10 +222,11 @@ Weights classify_weights(const SourceGraph& graph) {
     auto original = weights.initializers.find(from);
     if (original == weights.initializers.end()) continue;
     const TensorProto& tensor = *graph.initializers.at(from);
-    if (original->second.kind == WeightKind::kParameter && is_dotted_name(to) && to != original->second.name) {
+    if (original->second.kind == WeightKind::kParameter && is_dotted_name(to) &&
+        to != original->second.name) {
       weights.twins[to] = {{WeightKind::kParameter, to, original->second.transposed, ""}, from};
-    } else if (is_anonymous(from) && is_anonymous(to) && is_float(tensor.data_type()) && tensor.dims_size() == 2 &&
-               only_multiplies(to, consumers[to])) {
+    } else if (is_anonymous(from) && is_anonymous(to) && is_float(tensor.data_type()) &&
+               tensor.dims_size() == 2 && only_multiplies(to, consumers[to])) {
       const Weight weight = folded_weight(graph, to, tensor, consumers[to]);
       if (names.insert(weight.name).second) weights.twins[to] = {weight, from};
     }
@@ -223,7 +240,8 @@ namespace {
 const SourceNode* reader_of(const SourceGraph& graph, const std::string& argument) {
   for (const SourceNode& node : graph.nodes) {
     const std::string fx = metadata(node.proto, kNodeMetadata, "pkg.torch.onnx.fx_node");
-    if (fx.find("%" + argument + ",") != std::string::npos || fx.find("%" + argument + ")") != std::string::npos) {
+    if (fx.find("%" + argument + ",") != std::string::npos ||
+        fx.find("%" + argument + ")") != std::string::npos) {
       return &node;
     }
   }
@@ -231,33 +249,39 @@ const SourceNode* reader_of(const SourceGraph& graph, const std::string& argumen
 }
 
 bool was_optimized(const SourceGraph& graph) {
-  // The exporter's optimizer turns every Constant node into an initializer; without a sign of it, a missing name is a
-  // weight that the model itself shares.
+  // The exporter's optimizer turns every Constant node into an initializer; without a sign of it, a
+  // missing name is a weight that the model itself shares.
   return std::none_of(graph.nodes.begin(), graph.nodes.end(),
                       [](const SourceNode& node) { return node.proto.op_type() == "Constant"; });
 }
 
-void report_lost(const std::vector<std::string>& lost, const std::string& how, support::Diagnostics& diagnostics) {
+void report_lost(const std::vector<std::string>& lost, const std::string& how,
+                 support::Diagnostics& diagnostics) {
   if (lost.empty()) return;
   const std::string count = std::to_string(lost.size());
   diagnostics
-      .report(support::Code::E0407, "the exporter " + how + ": " + count + (lost.size() == 1 ? " parameter" : " parameters") +
+      .report(support::Code::E0407, "the exporter " + how + ": " + count +
+                                        (lost.size() == 1 ? " parameter" : " parameters") +
                                         ", the first is `" + lost[0] + "`")
       .note("they could not be trained from this file as they are in the model")
       .help("export with torch.onnx.export(model, args, dynamo=True, optimize=False)");
 }
 
-// A float constant without a name that is added to values a gradient flows through may be a folded parameter, as
-// learned positions of a fixed length are.
-void warn_about_folded(const SourceGraph& graph, const Weights& weights, support::Diagnostics& diagnostics) {
+// A float constant without a name that is added to values a gradient flows through may be a folded
+// parameter, as learned positions of a fixed length are.
+void warn_about_folded(const SourceGraph& graph, const Weights& weights,
+                       support::Diagnostics& diagnostics) {
   const std::set<std::string> reach = gradient_reach(graph);
   for (const SourceNode& node : graph.nodes) {
     if (node.proto.op_type() != "Add") continue;
     for (const std::string& name : node.proto.input()) {
       auto it = graph.initializers.find(name);
-      if (it == graph.initializers.end() || !is_anonymous(name) || !is_float(it->second->data_type())) continue;
+      if (it == graph.initializers.end() || !is_anonymous(name) ||
+          !is_float(it->second->data_type()))
+        continue;
       const bool constant = weights.initializers.at(name).kind == WeightKind::kConstant;
-      const bool buffers_only = !folded_from(graph, name).empty();  // parameters among them are an error
+      const bool buffers_only =
+          !folded_from(graph, name).empty();  // parameters among them are an error
       if (!constant || buffers_only || elements(*it->second) < 2 || !reach.count(name)) continue;
       diagnostics
           .report(support::Code::W0402, "`" + name + "`, which " + describe(node.proto, node.path) +
@@ -269,8 +293,8 @@ void warn_about_folded(const SourceGraph& graph, const Weights& weights, support
 
 }  // namespace
 
-void check_lost_parameters(const ::onnx::ModelProto& model, const SourceGraph& graph, const Weights& weights,
-                           support::Diagnostics& diagnostics) {
+void check_lost_parameters(const ::onnx::ModelProto& model, const SourceGraph& graph,
+                           const Weights& weights, support::Diagnostics& diagnostics) {
   constexpr int64_t kMergedAtMost = 1024;  // larger tensors are not merged by value
   warn_about_folded(graph, weights, diagnostics);
   std::set<std::string> kept, folded;
@@ -290,7 +314,8 @@ void check_lost_parameters(const ::onnx::ModelProto& model, const SourceGraph& g
     const auto& inputs = reader->proto.input();
     const bool merged = std::any_of(inputs.begin(), inputs.end(), [&](const std::string& in) {
       auto it = graph.initializers.find(in);
-      return it != graph.initializers.end() && metadata_kind(graph, in).find("PARAMETER") != std::string::npos &&
+      return it != graph.initializers.end() &&
+             metadata_kind(graph, in).find("PARAMETER") != std::string::npos &&
              elements(*it->second) <= kMergedAtMost;
     });
     if (merged) lost_by_merging.push_back(target);

@@ -1,5 +1,5 @@
-// Which initializers are parameters, which are buffers, which are plain constants, and under what names: from the
-// exporter's metadata, else from names, else from where a gradient can reach.
+// Which initializers are parameters, which are buffers, which are plain constants, and under what
+// names: from the exporter's metadata, else from names, else from where a gradient can reach.
 #pragma once
 
 #include <map>
@@ -15,10 +15,12 @@ struct Weight {
   WeightKind kind = WeightKind::kConstant;
   std::string name;         // as the framework knows it
   bool transposed = false;  // the file holds the transpose of what the framework calls by that name
-  std::string transpose_of;  // constant folding made this copy of another initializer, a weight that two modules share
+  std::string transpose_of;  // constant folding made this copy of another initializer, a weight
+                             // that two modules share
 };
 
-// A parameter that the exporter merged with another one of equal value: an Identity makes it from that one's initializer.
+// A parameter that the exporter merged with another one of equal value: an Identity makes it from
+// that one's initializer.
 struct Twin {
   Weight weight;
   std::string initializer;
@@ -33,9 +35,10 @@ Weights classify_weights(const SourceGraph& graph);
 // Whether a name looks like a parameter's: dotted, made of identifiers.
 bool is_dotted_name(const std::string& name);
 
-// Errors for parameters that the exporter's own list has and the file has lost, by merging equal values or by folding
-// them into constants; warnings for constants that look like a folded parameter.
-void check_lost_parameters(const ::onnx::ModelProto& model, const SourceGraph& graph, const Weights& weights,
-                           support::Diagnostics& diagnostics);
+// Errors for parameters that the exporter's own list has and the file has lost, by merging equal
+// values or by folding them into constants; warnings for constants that look like a folded
+// parameter.
+void check_lost_parameters(const ::onnx::ModelProto& model, const SourceGraph& graph,
+                           const Weights& weights, support::Diagnostics& diagnostics);
 
 }  // namespace piper::frontend

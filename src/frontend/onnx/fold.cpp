@@ -71,7 +71,8 @@ bool is_random(const Op& op) { return op.kind == "Dropout"; }
 std::optional<ValueId> simplify(const Model& model, Op* op) {
   if (op->inputs.empty() || !op->inputs[0].valid()) return std::nullopt;
   if (op->kind == "Reshape") {
-    while (const Op* first = producer(model, op->inputs[0], "Reshape")) op->inputs[0] = first->inputs[0];
+    while (const Op* first = producer(model, op->inputs[0], "Reshape"))
+      op->inputs[0] = first->inputs[0];
   }
   if (op->kind == "Transpose") {
     while (const Op* first = producer(model, op->inputs[0], "Transpose")) {
@@ -87,13 +88,19 @@ std::optional<ValueId> simplify(const Model& model, Op* op) {
 
 double element(const ir::Constant& constant, size_t i) {
   switch (constant.type.dtype) {
-    case ir::DType::kF32: return read<float>(constant, i);
-    case ir::DType::kF64: return read<double>(constant, i);
-    case ir::DType::kI64: return static_cast<double>(read<int64_t>(constant, i));
-    case ir::DType::kI32: return read<int32_t>(constant, i);
+    case ir::DType::kF32:
+      return read<float>(constant, i);
+    case ir::DType::kF64:
+      return read<double>(constant, i);
+    case ir::DType::kI64:
+      return static_cast<double>(read<int64_t>(constant, i));
+    case ir::DType::kI32:
+      return read<int32_t>(constant, i);
     case ir::DType::kBool:
-    case ir::DType::kU8: return read<uint8_t>(constant, i);
-    case ir::DType::kBF16: break;
+    case ir::DType::kU8:
+      return read<uint8_t>(constant, i);
+    case ir::DType::kBF16:
+      break;
   }
   const uint32_t bits = static_cast<uint32_t>(read<uint16_t>(constant, i)) << 16;
   float value;
@@ -103,7 +110,8 @@ double element(const ir::Constant& constant, size_t i) {
 
 std::optional<double> scalar_constant(const Model& model, ValueId id) {
   const ir::Value& value = model.value(id);
-  if (value.kind != ir::ValueKind::kConstant || ir::num_elements(value.type.shape) != ir::Dim(1)) return std::nullopt;
+  if (value.kind != ir::ValueKind::kConstant || ir::num_elements(value.type.shape) != ir::Dim(1))
+    return std::nullopt;
   return element(model.constants[static_cast<size_t>(value.constant)], 0);
 }
 
@@ -118,14 +126,16 @@ std::optional<std::vector<ValueId>> fold(Model* model, const Op& op) {
     for (ir::Dim dim : type.shape) {
       if (!dim.is_static()) return std::nullopt;
     }
-    if (ir::num_elements(type.shape).constant * ir::dtype_size(type.dtype) > kMaxFoldedBytes) return std::nullopt;
+    if (ir::num_elements(type.shape).constant * ir::dtype_size(type.dtype) > kMaxFoldedBytes)
+      return std::nullopt;
   }
   std::vector<ops::Tensor> inputs;
   inputs.reserve(op.inputs.size());
   std::vector<const ops::Tensor*> in;
   for (ValueId id : op.inputs) {
     if (id.valid()) {
-      const ir::Constant& constant = model->constants[static_cast<size_t>(model->value(id).constant)];
+      const ir::Constant& constant =
+          model->constants[static_cast<size_t>(model->value(id).constant)];
       inputs.push_back({constant.type.dtype, ir::at(constant.type.shape, 1), constant.bytes});
     }
     in.push_back(id.valid() ? &inputs.back() : nullptr);
@@ -134,8 +144,8 @@ std::optional<std::vector<ValueId>> fold(Model* model, const Op& op) {
   if (!results) return std::nullopt;
   std::vector<ValueId> values;
   for (size_t i = 0; i < results->size(); i++) {
-    values.push_back(model->add_constant("folded_" + std::to_string(model->values.size()), (*types)[i],
-                                         std::move((*results)[i].bytes)));
+    values.push_back(model->add_constant("folded_" + std::to_string(model->values.size()),
+                                         (*types)[i], std::move((*results)[i].bytes)));
   }
   return values;
 }

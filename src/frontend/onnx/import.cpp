@@ -23,20 +23,24 @@ void report(Diagnostics& diagnostics, Code code, const support::Error& error) {
   if (!error.help.empty()) diagnostic.help(error.help);
 }
 
-void warn_about_versions(const ::onnx::ModelProto& model, const SourceGraph& graph, Diagnostics& diagnostics) {
+void warn_about_versions(const ::onnx::ModelProto& model, const SourceGraph& graph,
+                         Diagnostics& diagnostics) {
   if (model.ir_version() > kNewestIr) {
-    diagnostics.report(Code::W0401, "the model has IR version " + std::to_string(model.ir_version()) + ", newer than " +
+    diagnostics.report(Code::W0401, "the model has IR version " +
+                                        std::to_string(model.ir_version()) + ", newer than " +
                                         std::to_string(kNewestIr) + ", the newest that is known");
   }
   const int opset = opset_of(graph.opsets, "");
   if (opset > kNewestOpset) {
-    diagnostics.report(Code::W0401, "the model has opset " + std::to_string(opset) + ", newer than " +
-                                        std::to_string(kNewestOpset) + ", the newest that is known");
+    diagnostics.report(Code::W0401, "the model has opset " + std::to_string(opset) +
+                                        ", newer than " + std::to_string(kNewestOpset) +
+                                        ", the newest that is known");
   }
 }
 
 // Every initializer must be readable before anything is made of it.
-void check_tensors(const ::onnx::GraphProto& graph, TensorDecoder& decoder, Diagnostics& diagnostics) {
+void check_tensors(const ::onnx::GraphProto& graph, TensorDecoder& decoder,
+                   Diagnostics& diagnostics) {
   for (const auto& tensor : graph.initializer()) {
     ir::DType dtype;
     if (!dtype_from_onnx(tensor.data_type(), &dtype)) continue;  // an error only if a node reads it
@@ -61,7 +65,8 @@ void check_supported(const SourceGraph& graph, Diagnostics& diagnostics) {
     const std::string domain = node.proto.domain() == "ai.onnx" ? "" : node.proto.domain();
     if (domain.empty() && (is_importer_op(kind) || can_evaluate_known(kind))) continue;
     bool known_type = false;
-    if (ops::find_import(kind, domain, std::min(node.opset, kNewestOpset), &known_type) != nullptr) continue;
+    if (ops::find_import(kind, domain, std::min(node.opset, kNewestOpset), &known_type) != nullptr)
+      continue;
     Unsupported& row = unsupported[domain.empty() ? kind : domain + "." + kind];
     row.count++;
     if (row.first == nullptr) row.first = &node;
@@ -71,20 +76,25 @@ void check_supported(const SourceGraph& graph, Diagnostics& diagnostics) {
   if (unsupported.empty()) return;
   std::vector<std::string> names;
   for (const auto& [name, row] : unsupported) names.push_back("`" + name + "`");
-  auto& error = diagnostics.report(Code::E0402, (names.size() == 1 ? "the operator " : "the operators ") +
-                                                    support::join(names, ", ") +
-                                                    (names.size() == 1 ? " is not supported" : " are not supported"));
+  auto& error = diagnostics.report(
+      Code::E0402, (names.size() == 1 ? "the operator " : "the operators ") +
+                       support::join(names, ", ") +
+                       (names.size() == 1 ? " is not supported" : " are not supported"));
   for (const auto& [name, row] : unsupported) {
-    error.note("`" + name + "`: " + std::to_string(row.count) + (row.count == 1 ? " node" : " nodes, the first is") +
-               (row.count == 1 ? ", " : " ") + describe(row.first->proto, row.first->path) +
-               (row.other_opset ? "; supported, but not in opset " + std::to_string(row.first->opset) : ""));
+    error.note("`" + name + "`: " + std::to_string(row.count) +
+               (row.count == 1 ? " node" : " nodes, the first is") + (row.count == 1 ? ", " : " ") +
+               describe(row.first->proto, row.first->path) +
+               (row.other_opset
+                    ? "; supported, but not in opset " + std::to_string(row.first->opset)
+                    : ""));
   }
   if (vendor) error.help("export the model without the optimizations of ONNX Runtime");
 }
 
 std::set<std::string> used_names(const SourceGraph& graph) {
   std::set<std::string> used(graph.outputs.begin(), graph.outputs.end());
-  for (const SourceNode& node : graph.nodes) used.insert(node.proto.input().begin(), node.proto.input().end());
+  for (const SourceNode& node : graph.nodes)
+    used.insert(node.proto.input().begin(), node.proto.input().end());
   return used;
 }
 
@@ -108,7 +118,8 @@ void make_names_unique(ir::Model* model) {
 
 }  // namespace
 
-std::optional<ir::Model> import_onnx(const std::string& path, const ImportOptions& options, Diagnostics& diagnostics) {
+std::optional<ir::Model> import_onnx(const std::string& path, const ImportOptions& options,
+                                     Diagnostics& diagnostics) {
   const int errors = diagnostics.error_count();
   auto failed = [&] { return diagnostics.error_count() > errors; };
 
@@ -139,8 +150,9 @@ std::optional<ir::Model> import_onnx(const std::string& path, const ImportOption
   Builder builder(*graph, decoder);
   builder.model().file = path;
   builder.model().hash = XXH3_64bits((*file)->data(), (*file)->size());
-  builder.model().producer = (*proto)->producer_name() +
-                             ((*proto)->producer_version().empty() ? "" : " " + (*proto)->producer_version());
+  builder.model().producer =
+      (*proto)->producer_name() +
+      ((*proto)->producer_version().empty() ? "" : " " + (*proto)->producer_version());
   builder.set_weights(std::move(weights));
   builder.add_inputs();
   NodeImporter importer(builder, used_names(*graph), diagnostics);

@@ -1,5 +1,6 @@
-// ONNX to ir::Model: reads the file, gives every shape a meaning in terms of the batch size B, folds what is constant,
-// and rewrites the exporters' patterns into canonical ops. Enter at import.cpp; the design is in the steps there.
+// ONNX to ir::Model: reads the file, gives every shape a meaning in terms of the batch size B,
+// folds what is constant, and rewrites the exporters' patterns into canonical ops. Enter at
+// import.cpp; the design is in the steps there.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace piper::frontend {
 struct ImportOptions {
   std::map<std::string, int64_t> dims;  // bound symbolic dims, e.g. {"sequence", 256}
   bool canonicalise = true;             // false: ops as the import rules of each op make them
-  // Dim 0 of the inputs stays the number in the file instead of becoming the batch B (tests of single ops).
+  // Dim 0 of the inputs stays the number in the file instead of becoming the batch B (tests of
+  // single ops).
   bool static_batch = false;
 };
 

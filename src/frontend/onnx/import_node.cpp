@@ -20,11 +20,15 @@ using support::user_error;
 
 namespace {
 
-constexpr std::array kImporterOps = {"CastLike",        "ConcatFromSequence", "Constant",   "ConstantOfShape",
-                                     "Identity",        "If",                 "SequenceAt", "SequenceConstruct",
-                                     "Shape",           "Size",               "SplitToSequence"};
+constexpr std::array kImporterOps = {"CastLike",       "ConcatFromSequence",
+                                     "Constant",       "ConstantOfShape",
+                                     "Identity",       "If",
+                                     "SequenceAt",     "SequenceConstruct",
+                                     "Shape",          "Size",
+                                     "SplitToSequence"};
 
-// An emitted op did not fit. Import rules return values, not errors, so this ends the rule; it never leaves this file.
+// An emitted op did not fit. Import rules return values, not errors, so this ends the rule; it
+// never leaves this file.
 struct EmitFailed {
   Error error;
 };
@@ -44,18 +48,25 @@ bool is_importer_op(const std::string& op_type) {
 // What an import rule sees of the node.
 class RuleContext final : public ops::ImportContext {
  public:
-  RuleContext(NodeImporter& importer, const SourceNode& node, const Attrs& attrs, const NodeAttributes& attributes)
-      : importer_(importer), builder_(importer.builder_), node_(node), attrs_(attrs), attributes_(attributes) {}
+  RuleContext(NodeImporter& importer, const SourceNode& node, const Attrs& attrs,
+              const NodeAttributes& attributes)
+      : importer_(importer),
+        builder_(importer.builder_),
+        node_(node),
+        attrs_(attrs),
+        attributes_(attributes) {}
 
   std::string_view op_type() const override { return node_.proto.op_type(); }
   std::string_view domain() const override {
-    return node_.proto.domain() == "ai.onnx" ? std::string_view() : std::string_view(node_.proto.domain());
+    return node_.proto.domain() == "ai.onnx" ? std::string_view()
+                                             : std::string_view(node_.proto.domain());
   }
   int opset() const override { return std::min(node_.opset, kNewestOpset); }
   const Attrs& attrs() const override { return attrs_; }
   ValueId constant_attr(const std::string& name) override {
     auto it = attributes_.tensors.find(name);
-    return it == attributes_.tensors.end() ? ValueId() : unwrap(builder_.tensor_constant(*it->second));
+    return it == attributes_.tensors.end() ? ValueId()
+                                           : unwrap(builder_.tensor_constant(*it->second));
   }
   int64_t node_index() const override { return importer_.node_index_; }
   size_t num_inputs() const override { return static_cast<size_t>(node_.proto.input_size()); }
@@ -65,16 +76,21 @@ class RuleContext final : public ops::ImportContext {
     return i < num_outputs() && importer_.used_.count(node_.proto.output(static_cast<int>(i))) > 0;
   }
   ValueId input(size_t i) override {
-    if (!has_input(i)) throw EmitFailed{Error{support::ErrorKind::kUser, "input " + std::to_string(i) + " is missing", ""}};
+    if (!has_input(i))
+      throw EmitFailed{
+          Error{support::ErrorKind::kUser, "input " + std::to_string(i) + " is missing", ""}};
     return unwrap(builder_.value(name(i)));
   }
-  const ir::TensorType& type(ValueId value) const override { return builder_.model().value(value).type; }
+  const ir::TensorType& type(ValueId value) const override {
+    return builder_.model().value(value).type;
+  }
   const std::vector<ir::Dim>* known_ints(size_t i) const override;
   std::optional<double> known_scalar(size_t i) const override;
   ValueId emit(std::string_view kind, std::vector<ValueId> inputs, Attrs attrs) override {
     return emit_all(kind, std::move(inputs), std::move(attrs))[0];
   }
-  std::vector<ValueId> emit_all(std::string_view kind, std::vector<ValueId> inputs, Attrs attrs) override {
+  std::vector<ValueId> emit_all(std::string_view kind, std::vector<ValueId> inputs,
+                                Attrs attrs) override {
     ir::Op op;
     op.kind = kind;
     op.inputs = std::move(inputs);
@@ -83,7 +99,9 @@ class RuleContext final : public ops::ImportContext {
     return unwrap(builder_.emit(std::move(op), node_.path));
   }
   ValueId constant(DType dtype, double value) override { return builder_.scalar(dtype, value); }
-  void set_output(size_t i, ValueId value) override { importer_.set_output(node_, static_cast<int>(i), value); }
+  void set_output(size_t i, ValueId value) override {
+    importer_.set_output(node_, static_cast<int>(i), value);
+  }
 
  private:
   const std::string& name(size_t i) const { return node_.proto.input(static_cast<int>(i)); }
@@ -97,7 +115,8 @@ class RuleContext final : public ops::ImportContext {
   mutable std::deque<std::vector<ir::Dim>> known_;  // what known_ints returned pointers to
 };
 
-// A batch size of the export in a target is replaced here, so that no import rule has to think of it.
+// A batch size of the export in a target is replaced here, so that no import rule has to think of
+// it.
 std::vector<ir::Dim> RuleContext::rewrite_target(std::vector<ir::Dim> target) const {
   const std::string& kind = node_.proto.op_type();
   if (kind != "Reshape" && kind != "Expand") return target;
@@ -139,7 +158,8 @@ bool NodeImporter::reads_failed(const SourceNode& node) const {
 
 void NodeImporter::fail(const SourceNode& node, Code code, const Error& error) {
   for (const std::string& name : node.proto.output()) failed_.insert(name);
-  auto& diagnostic = diagnostics_.report(code, describe(node.proto, node.path) + ": " + error.message);
+  auto& diagnostic =
+      diagnostics_.report(code, describe(node.proto, node.path) + ": " + error.message);
   if (!error.help.empty()) diagnostic.help(error.help);
 }
 
@@ -189,7 +209,8 @@ NodeImporter::Done NodeImporter::try_known(const SourceNode& node, const Attrs& 
   return true;
 }
 
-NodeImporter::Done NodeImporter::try_special(const SourceNode& node, const NodeAttributes& attributes) {
+NodeImporter::Done NodeImporter::try_special(const SourceNode& node,
+                                             const NodeAttributes& attributes) {
   const std::string& kind = node.proto.op_type();
   Expected<void> done;
   if (kind == "Constant") {
@@ -219,7 +240,8 @@ NodeImporter::Done NodeImporter::try_special(const SourceNode& node, const NodeA
 
 namespace {
 
-// A mistake between a number equal to the traced batch size and a dim that follows the batch is a baked-in batch.
+// A mistake between a number equal to the traced batch size and a dim that follows the batch is a
+// baked-in batch.
 bool looks_baked(const Builder& builder, const SourceNode& node, Builder& values) {
   if (!builder.graph().literal_batch) return false;
   bool follows = false, literal = false;
@@ -237,8 +259,9 @@ bool looks_baked(const Builder& builder, const SourceNode& node, Builder& values
 
 int onnx_number(DType dtype) {
   using ::onnx::TensorProto;
-  for (int number : {TensorProto::FLOAT, TensorProto::DOUBLE, TensorProto::BFLOAT16, TensorProto::INT64,
-                     TensorProto::INT32, TensorProto::BOOL, TensorProto::UINT8}) {
+  for (int number :
+       {TensorProto::FLOAT, TensorProto::DOUBLE, TensorProto::BFLOAT16, TensorProto::INT64,
+        TensorProto::INT32, TensorProto::BOOL, TensorProto::UINT8}) {
     DType found;
     if (dtype_from_onnx(number, &found) && found == dtype) return number;
   }
@@ -247,7 +270,8 @@ int onnx_number(DType dtype) {
 
 }  // namespace
 
-Expected<void> NodeImporter::import_by_rule(const SourceNode& source, const NodeAttributes& attributes) {
+Expected<void> NodeImporter::import_by_rule(const SourceNode& source,
+                                            const NodeAttributes& attributes) {
   SourceNode as_cast;
   const SourceNode* node = &source;
   Attrs attrs = attributes.attrs;
@@ -263,7 +287,8 @@ Expected<void> NodeImporter::import_by_rule(const SourceNode& source, const Node
       if (known && *known) return {};
     }
     RuleContext context(*this, *node, attrs, attributes);
-    const ops::ImportRule* rule = ops::find_import(context.op_type(), context.domain(), context.opset());
+    const ops::ImportRule* rule =
+        ops::find_import(context.op_type(), context.domain(), context.opset());
     if (rule == nullptr) {
       error_code_ = Code::E0402;
       return user_error("is supported only where its result can be computed at import");
@@ -272,12 +297,14 @@ Expected<void> NodeImporter::import_by_rule(const SourceNode& source, const Node
     if (!done && looks_baked(builder_, *node, builder_)) error_code_ = Code::E0406;
     return done;
   } catch (const EmitFailed& failed) {
-    if (error_code_ == Code::E0405 && looks_baked(builder_, *node, builder_)) error_code_ = Code::E0406;
+    if (error_code_ == Code::E0405 && looks_baked(builder_, *node, builder_))
+      error_code_ = Code::E0406;
     return tl::make_unexpected(failed.error);
   }
 }
 
-Expected<ValueId> NodeImporter::emit(const SourceNode& node, const char* kind, std::vector<ValueId> inputs, Attrs attrs) {
+Expected<ValueId> NodeImporter::emit(const SourceNode& node, const char* kind,
+                                     std::vector<ValueId> inputs, Attrs attrs) {
   ir::Op op;
   op.kind = kind;
   op.inputs = std::move(inputs);

@@ -1,5 +1,5 @@
-// One ONNX node to ops of the model: known integers, the few operators that are the importer's own business (constants,
-// shapes, sequences, branches), else the import rule of the op's folder.
+// One ONNX node to ops of the model: known integers, the few operators that are the importer's own
+// business (constants, shapes, sequences, branches), else the import rule of the op's folder.
 #pragma once
 
 #include <set>
@@ -21,8 +21,8 @@ class NodeImporter {
   NodeImporter(Builder& builder, std::set<std::string> used, support::Diagnostics& diagnostics)
       : builder_(builder), used_(std::move(used)), diagnostics_(diagnostics) {}
 
-  // Imports the node or reports why not. After an error its outputs are unknown, and nodes that read them are passed
-  // over in silence, so that one mistake is one message.
+  // Imports the node or reports why not. After an error its outputs are unknown, and nodes that
+  // read them are passed over in silence, so that one mistake is one message.
   void run(const SourceNode& node);
 
  private:
@@ -37,18 +37,20 @@ class NodeImporter {
   support::Expected<void> import_by_rule(const SourceNode& node, const NodeAttributes& attributes);
 
   support::Expected<void> import_constant(const SourceNode& node, const NodeAttributes& attributes);
-  support::Expected<void> import_constant_of_shape(const SourceNode& node, const NodeAttributes& attributes);
+  support::Expected<void> import_constant_of_shape(const SourceNode& node,
+                                                   const NodeAttributes& attributes);
   support::Expected<void> import_shape(const SourceNode& node, const ir::Attrs& attrs);
   support::Expected<void> import_identity(const SourceNode& node);
   support::Expected<void> import_split_to_sequence(const SourceNode& node, const ir::Attrs& attrs);
   support::Expected<void> import_sequence_at(const SourceNode& node);
   support::Expected<void> import_sequence_construct(const SourceNode& node);
-  support::Expected<void> import_concat_from_sequence(const SourceNode& node, const ir::Attrs& attrs);
+  support::Expected<void> import_concat_from_sequence(const SourceNode& node,
+                                                      const ir::Attrs& attrs);
   support::Expected<void> import_if(const SourceNode& node, const NodeAttributes& attributes);
 
   // The one output of an op of this node.
-  support::Expected<ir::ValueId> emit(const SourceNode& node, const char* kind, std::vector<ir::ValueId> inputs,
-                                      ir::Attrs attrs);
+  support::Expected<ir::ValueId> emit(const SourceNode& node, const char* kind,
+                                      std::vector<ir::ValueId> inputs, ir::Attrs attrs);
   void set_output(const SourceNode& node, int i, ir::ValueId value);
   void set_known(const SourceNode& node, KnownInts known);
 

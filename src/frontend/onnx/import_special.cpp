@@ -1,4 +1,5 @@
-// Operators that the importer handles itself: constants, shapes, sequences and branches never become ops.
+// Operators that the importer handles itself: constants, shapes, sequences and branches never
+// become ops.
 
 #include "frontend/onnx/fold.h"
 #include "frontend/onnx/import_node.h"
@@ -32,7 +33,8 @@ KnownInts known_list(const std::vector<int64_t>& values, bool scalar) {
 
 }  // namespace
 
-Expected<void> NodeImporter::import_constant(const SourceNode& node, const NodeAttributes& attributes) {
+Expected<void> NodeImporter::import_constant(const SourceNode& node,
+                                             const NodeAttributes& attributes) {
   const Attrs& attrs = attributes.attrs;
   const std::string& name = node.proto.output(0);
   Entry entry;
@@ -45,7 +47,8 @@ Expected<void> NodeImporter::import_constant(const SourceNode& node, const NodeA
   } else if (attrs.has("value_ints")) {
     entry.known = known_list(attrs.ints("value_ints"), false);
   } else if (attrs.has("value_float")) {
-    entry.value = builder_.add_constant(name, {DType::kF32, {}}, scalar_bytes(DType::kF32, attrs.f("value_float")));
+    entry.value = builder_.add_constant(name, {DType::kF32, {}},
+                                        scalar_bytes(DType::kF32, attrs.f("value_float")));
   } else if (attrs.has("value_floats")) {
     const std::vector<double> values = attrs.floats("value_floats");
     const ir::TensorType type{DType::kF32, {static_cast<int64_t>(values.size())}};
@@ -59,7 +62,8 @@ Expected<void> NodeImporter::import_constant(const SourceNode& node, const NodeA
   return {};
 }
 
-Expected<void> NodeImporter::import_constant_of_shape(const SourceNode& node, const NodeAttributes& attributes) {
+Expected<void> NodeImporter::import_constant_of_shape(const SourceNode& node,
+                                                      const NodeAttributes& attributes) {
   auto shape = builder_.known(node.proto.input(0));
   if (!shape) return tl::make_unexpected(shape.error());
   if (*shape == nullptr) return user_error("the shape is computed from data");
@@ -90,8 +94,9 @@ Expected<void> NodeImporter::import_constant_of_shape(const SourceNode& node, co
     set_known(node, std::move(known));
     return {};
   }
-  auto filled = emit(node, "Fill", {},
-                     {{"shape", target}, {"value", value}, {"dtype", std::string(ir::dtype_name(dtype))}});
+  auto filled =
+      emit(node, "Fill", {},
+           {{"shape", target}, {"value", value}, {"dtype", std::string(ir::dtype_name(dtype))}});
   if (!filled) return tl::make_unexpected(filled.error());
   set_output(node, 0, *filled);
   return {};
@@ -113,7 +118,8 @@ Expected<void> NodeImporter::import_shape(const SourceNode& node, const Attrs& a
     return {};
   }
   auto size = known_size(shape);
-  if (!size) return user_error("the size of " + to_string(shape) + " is not linear in the batch size");
+  if (!size)
+    return user_error("the size of " + to_string(shape) + " is not linear in the batch size");
   set_known(node, std::move(*size));
   return {};
 }
@@ -121,12 +127,13 @@ Expected<void> NodeImporter::import_shape(const SourceNode& node, const Attrs& a
 Expected<void> NodeImporter::import_identity(const SourceNode& node) {
   const std::string& from = node.proto.input(0);
   const std::string& to = node.proto.output(0);
-  // The exporter merged parameters of equal values: an identity that makes a value with a parameter's name is what it
-  // left of the other one.
+  // The exporter merged parameters of equal values: an identity that makes a value with a
+  // parameter's name is what it left of the other one.
   if (const Twin* twin = builder_.twin(to)) {
     const ::onnx::TensorProto& tensor = *builder_.graph().initializers.at(twin->initializer);
     ir::TensorType type;
-    if (!dtype_from_onnx(tensor.data_type(), &type.dtype)) return user_error("has an element type that is not supported");
+    if (!dtype_from_onnx(tensor.data_type(), &type.dtype))
+      return user_error("has an element type that is not supported");
     type.shape.assign(tensor.dims().begin(), tensor.dims().end());
     Entry entry;
     entry.value = builder_.add_parameter(twin->weight.name, twin->initializer, type, twin->weight);
@@ -146,13 +153,15 @@ Expected<void> NodeImporter::import_split_to_sequence(const SourceNode& node, co
   const int64_t axis = ops::normalize_dim(attrs.i("axis", 0), type.shape.size());
   if (axis < 0) return user_error("axis is out of range for " + to_string(type));
   const ir::Dim size = type.shape[static_cast<size_t>(axis)];
-  if (!size.is_static()) return user_error("splits the batch", "every sample must be computed by itself");
+  if (!size.is_static())
+    return user_error("splits the batch", "every sample must be computed by itself");
   const bool has_split = node.proto.input_size() > 1 && !node.proto.input(1).empty();
   std::vector<int64_t> parts;
   if (has_split) {
     auto split = builder_.known(node.proto.input(1));
     if (!split) return tl::make_unexpected(split.error());
-    if (*split == nullptr || !(*split)->is_static()) return user_error("the sizes of the parts are computed from data");
+    if (*split == nullptr || !(*split)->is_static())
+      return user_error("the sizes of the parts are computed from data");
     parts = (*split)->numbers();
     if ((*split)->shape.empty()) {
       const int64_t each = parts[0];
@@ -172,8 +181,9 @@ Expected<void> NodeImporter::import_split_to_sequence(const SourceNode& node, co
     std::vector<int64_t> starts(shape.size(), 0);
     starts[static_cast<size_t>(axis)] = start;
     start += part;
-    auto piece = emit(node, "Slice", {*data},
-                      {{"starts", starts}, {"steps", std::vector<int64_t>(shape.size(), 1)}, {"shape", shape}});
+    auto piece = emit(
+        node, "Slice", {*data},
+        {{"starts", starts}, {"steps", std::vector<int64_t>(shape.size(), 1)}, {"shape", shape}});
     if (piece && !has_split && attrs.i("keepdims", 1) == 0) {
       shape.erase(shape.begin() + axis);
       piece = emit(node, "Reshape", {*piece}, {{"shape", shape}});
@@ -197,7 +207,8 @@ Expected<void> NodeImporter::import_sequence_at(const SourceNode& node) {
   const int64_t size = static_cast<int64_t>((*entry)->sequence.size());
   int64_t at = (*position)->values[0].constant;
   if (at < 0) at += size;
-  if (at < 0 || at >= size) return user_error("position is out of range of a sequence of " + std::to_string(size));
+  if (at < 0 || at >= size)
+    return user_error("position is out of range of a sequence of " + std::to_string(size));
   set_output(node, 0, (*entry)->sequence[static_cast<size_t>(at)]);
   return {};
 }
@@ -214,10 +225,12 @@ Expected<void> NodeImporter::import_sequence_construct(const SourceNode& node) {
   return {};
 }
 
-Expected<void> NodeImporter::import_concat_from_sequence(const SourceNode& node, const Attrs& attrs) {
+Expected<void> NodeImporter::import_concat_from_sequence(const SourceNode& node,
+                                                         const Attrs& attrs) {
   auto entry = builder_.find(node.proto.input(0));
   if (!entry) return tl::make_unexpected(entry.error());
-  if (!(*entry)->is_sequence || (*entry)->sequence.empty()) return user_error("needs a sequence of tensors");
+  if (!(*entry)->is_sequence || (*entry)->sequence.empty())
+    return user_error("needs a sequence of tensors");
   std::vector<ValueId> parts = (*entry)->sequence;
   const bool new_axis = attrs.i("new_axis", 0) != 0;
   const size_t rank = builder_.model().value(parts[0]).type.shape.size() + (new_axis ? 1 : 0);
@@ -241,7 +254,8 @@ Expected<void> NodeImporter::import_if(const SourceNode& node, const NodeAttribu
   auto condition = builder_.known(node.proto.input(0));
   if (!condition) return tl::make_unexpected(condition.error());
   if (*condition == nullptr || !(*condition)->is_static() || (*condition)->values.size() != 1) {
-    return user_error("the condition depends on data", "export the model without control flow that looks at values");
+    return user_error("the condition depends on data",
+                      "export the model without control flow that looks at values");
   }
   const char* branch = (*condition)->values[0].constant != 0 ? "then_branch" : "else_branch";
   auto it = attributes.graphs.find(branch);

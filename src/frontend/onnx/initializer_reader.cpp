@@ -26,7 +26,8 @@ support::Expected<InitializerReader> InitializerReader::open(const std::string& 
   if (!model) return tl::make_unexpected(model.error());
   auto state = std::make_unique<State>(path);
   state->model = std::move(*model);
-  for (const auto& tensor : state->model->graph().initializer()) state->tensors[tensor.name()] = &tensor;
+  for (const auto& tensor : state->model->graph().initializer())
+    state->tensors[tensor.name()] = &tensor;
   return InitializerReader(std::move(state));
 }
 
@@ -40,7 +41,8 @@ support::Expected<Initializer> InitializerReader::find(std::string_view name) co
   const std::string key(name);
   if (auto known = state_->decoded.find(key); known != state_->decoded.end()) return known->second;
   auto it = state_->tensors.find(key);
-  if (it == state_->tensors.end()) return support::user_error("the model file has no initializer `" + key + "`");
+  if (it == state_->tensors.end())
+    return support::user_error("the model file has no initializer `" + key + "`");
   auto decoded = state_->decoder.decode(*it->second);
   if (decoded) state_->decoded[key] = *decoded;
   return decoded;

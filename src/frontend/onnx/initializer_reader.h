@@ -1,6 +1,6 @@
-// Reads the initial values of parameters out of an ONNX file: a name in, its type and bytes out. The runtime uses it
-// when it loads a plan, so it knows nothing of models and shows no protobuf. All forms are read: raw bytes, typed
-// fields, and external data, which is mapped from disk.
+// Reads the initial values of parameters out of an ONNX file: a name in, its type and bytes out.
+// The runtime uses it when it loads a plan, so it knows nothing of models and shows no protobuf.
+// All forms are read: raw bytes, typed fields, and external data, which is mapped from disk.
 #pragma once
 
 #include <cstddef>

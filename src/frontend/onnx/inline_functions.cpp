@@ -1,5 +1,6 @@
-// Model-local functions: a call becomes the function's body with its values renamed and its attribute references
-// replaced. Functions of domain `piper` stay calls, because they are canonical operations.
+// Model-local functions: a call becomes the function's body with its values renamed and its
+// attribute references replaced. Functions of domain `piper` stay calls, because they are canonical
+// operations.
 
 #include "frontend/onnx/source_graph.h"
 
@@ -11,7 +12,8 @@ using ::onnx::NodeProto;
 
 namespace {
 
-// The name of a function's attribute reference and its default value are in fields newer than the installed schema.
+// The name of a function's attribute reference and its default value are in fields newer than the
+// installed schema.
 constexpr int kFunctionAttributeDefaults = 11;
 constexpr int kMaxDepth = 32;
 
@@ -30,10 +32,12 @@ std::map<std::string, AttributeProto> attribute_defaults(const FunctionProto& fu
 
 class Inliner {
  public:
-  Inliner(const ::onnx::ModelProto& model, std::vector<SourceNode>* out, support::Diagnostics& diagnostics)
+  Inliner(const ::onnx::ModelProto& model, std::vector<SourceNode>* out,
+          support::Diagnostics& diagnostics)
       : out_(out), diagnostics_(diagnostics) {
     for (const FunctionProto& f : model.functions()) functions_[{f.domain(), f.name()}] = &f;
-    for (const auto& import : model.opset_import()) opsets_[import.domain()] = static_cast<int>(import.version());
+    for (const auto& import : model.opset_import())
+      opsets_[import.domain()] = static_cast<int>(import.version());
   }
 
   bool run(const ::onnx::GraphProto& graph) {
@@ -63,7 +67,8 @@ class Inliner {
 
   bool expand(const NodeProto& call, const FunctionProto& function, int depth) {
     if (call.input_size() > function.input_size() || call.output_size() > function.output_size()) {
-      diagnostics_.report(support::Code::E0404, "node `" + call.name() + "` calls function `" + function.name() +
+      diagnostics_.report(support::Code::E0404, "node `" + call.name() + "` calls function `" +
+                                                    function.name() +
                                                     "` with more inputs or outputs than it has");
       return false;
     }
@@ -75,23 +80,28 @@ class Inliner {
       if (!call.output(i).empty()) renamed[function.output(i)] = call.output(i);
     }
     std::map<std::string, AttributeProto> attributes = attribute_defaults(function);
-    for (const AttributeProto& attribute : call.attribute()) attributes[attribute.name()] = attribute;
+    for (const AttributeProto& attribute : call.attribute())
+      attributes[attribute.name()] = attribute;
     std::map<std::string, int> opsets = opsets_;
-    for (const auto& import : function.opset_import()) opsets[import.domain()] = static_cast<int>(import.version());
+    for (const auto& import : function.opset_import())
+      opsets[import.domain()] = static_cast<int>(import.version());
 
-    const std::string scope = (call.name().empty() ? function.name() : call.name()) + "#" + std::to_string(calls_++);
+    const std::string scope =
+        (call.name().empty() ? function.name() : call.name()) + "#" + std::to_string(calls_++);
     for (const NodeProto& inner : function.node()) {
       NodeProto node = inner;
       rename(&node, scope, &renamed);
       bind_attributes(&node, attributes);
       // The body belongs to the module of the call unless it says better.
-      if (!exporter_path(node) && call.name().starts_with("/")) node.set_name(call.name() + "/" + node.op_type());
+      if (!exporter_path(node) && call.name().starts_with("/"))
+        node.set_name(call.name() + "/" + node.op_type());
       if (!add(node, opsets, depth + 1)) return false;
     }
     return true;
   }
 
-  static void rename(NodeProto* node, const std::string& scope, std::map<std::string, std::string>* renamed) {
+  static void rename(NodeProto* node, const std::string& scope,
+                     std::map<std::string, std::string>* renamed) {
     auto map = [&](std::string* name) {
       if (name->empty()) return;
       auto [it, added] = renamed->try_emplace(*name, scope + "/" + *name);
@@ -99,11 +109,13 @@ class Inliner {
     };
     for (std::string& name : *node->mutable_input()) map(&name);
     for (std::string& name : *node->mutable_output()) map(&name);
-    if (!node->name().empty() && !node->name().starts_with("/")) node->set_name(scope + "/" + node->name());
+    if (!node->name().empty() && !node->name().starts_with("/"))
+      node->set_name(scope + "/" + node->name());
   }
 
   // An attribute that refers to one of the call's gets its value, or goes when the call has none.
-  static void bind_attributes(NodeProto* node, const std::map<std::string, AttributeProto>& attributes) {
+  static void bind_attributes(NodeProto* node,
+                              const std::map<std::string, AttributeProto>& attributes) {
     for (int i = node->attribute_size() - 1; i >= 0; i--) {
       AttributeProto* attribute = node->mutable_attribute(i);
       if (attribute->ref_attr_name().empty()) continue;

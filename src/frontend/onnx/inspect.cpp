@@ -22,10 +22,10 @@ using ir::ValueId;
 struct Module {
   std::string name;
   int ops = 0;
-  double flops = 0;             // of one sample
-  int64_t activation_bytes = 0;  // what its ops write for one sample
-  std::set<int32_t> params;      // ids, each once however often it is read
-  std::string output;            // type of the last value it computes
+  double flops = 0;                               // of one sample
+  int64_t activation_bytes = 0;                   // what its ops write for one sample
+  std::set<int32_t> params;                       // ids, each once however often it is read
+  std::string output;                             // type of the last value it computes
   std::vector<std::unique_ptr<Module>> children;  // in order of first use
 };
 
@@ -49,7 +49,8 @@ void add(Module* module, const Model& model, const Op& op, double flops) {
   module->flops += flops;
   for (ValueId id : op.outputs) module->activation_bytes += bytes_of(model.value(id).type, 1);
   for (ValueId id : op.inputs) {
-    if (id.valid() && model.value(id).param.valid()) module->params.insert(model.value(id).param.value);
+    if (id.valid() && model.value(id).param.valid())
+      module->params.insert(model.value(id).param.value);
   }
   module->output = to_string(model.value(op.outputs[0]).type);
 }
@@ -73,7 +74,8 @@ Module module_tree(const Model& model) {
 
 int64_t elements(const Model& model, const std::set<int32_t>& params) {
   int64_t count = 0;
-  for (int32_t id : params) count += ir::num_elements(model.params[static_cast<size_t>(id)].type.shape).constant;
+  for (int32_t id : params)
+    count += ir::num_elements(model.params[static_cast<size_t>(id)].type.shape).constant;
   return count;
 }
 
@@ -89,7 +91,8 @@ std::string human_flops(double flops) {
 
 using Row = std::vector<std::string>;
 
-// Columns as wide as their widest cell; the first is left aligned, numbers (`right`) are right aligned.
+// Columns as wide as their widest cell; the first is left aligned, numbers (`right`) are right
+// aligned.
 std::string table(const std::vector<Row>& rows, const std::vector<bool>& right) {
   std::vector<size_t> width(right.size(), 0);
   for (const Row& row : rows) {
@@ -100,7 +103,8 @@ std::string table(const std::vector<Row>& rows, const std::vector<bool>& right) 
     std::string line;
     for (size_t i = 0; i < row.size(); i++) {
       if (i > 0) line += "  ";
-      line += right[i] ? fmt::format("{:>{}}", row[i], width[i]) : fmt::format("{:<{}}", row[i], width[i]);
+      line += right[i] ? fmt::format("{:>{}}", row[i], width[i])
+                       : fmt::format("{:<{}}", row[i], width[i]);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
@@ -109,9 +113,10 @@ std::string table(const std::vector<Row>& rows, const std::vector<bool>& right) 
 }
 
 void module_rows(const Model& model, const Module& module, int depth, std::vector<Row>* rows) {
-  rows->push_back({std::string(static_cast<size_t>(2 * depth), ' ') + module.name, std::to_string(module.ops),
-                   std::to_string(elements(model, module.params)), human_flops(module.flops),
-                   support::human_bytes(module.activation_bytes), module.output});
+  rows->push_back({std::string(static_cast<size_t>(2 * depth), ' ') + module.name,
+                   std::to_string(module.ops), std::to_string(elements(model, module.params)),
+                   human_flops(module.flops), support::human_bytes(module.activation_bytes),
+                   module.output});
   for (const auto& below : module.children) module_rows(model, *below, depth + 1, rows);
 }
 
@@ -135,7 +140,8 @@ struct Totals {
 Totals totals_of(const Model& model) {
   Totals totals;
   for (const ir::Parameter& param : model.params) {
-    (param.trainable ? totals.trainable : totals.frozen) += ir::num_elements(param.type.shape).constant;
+    (param.trainable ? totals.trainable : totals.frozen) +=
+        ir::num_elements(param.type.shape).constant;
     totals.bytes += bytes_of(param.type, 1);
   }
   return totals;
@@ -156,7 +162,8 @@ std::string parameter_table(const Model& model) {
     if (param.initializer.empty()) stored = "(no value in the file)";
     if (!param.initializer.empty() && param.initializer != param.name) stored = param.initializer;
     if (param.transposed) stored += stored.empty() ? "transposed" : ", transposed";
-    rows.push_back({param.name, to_string(param.type), kind_of(param), param.trainable ? "yes" : "no",
+    rows.push_back({param.name, to_string(param.type), kind_of(param),
+                    param.trainable ? "yes" : "no",
                     std::to_string(uses[i]) + (uses[i] > 1 ? " (tied)" : ""), stored});
   }
   return table(rows, {false, false, false, false, false, false});
@@ -175,7 +182,8 @@ nlohmann::ordered_json module_json(const Model& model, const Module& module) {
 
 nlohmann::ordered_json values_json(const Model& model, const std::vector<ValueId>& ids) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (ValueId id : ids) json.push_back({{"name", model.value(id).name}, {"type", to_string(model.value(id).type)}});
+  for (ValueId id : ids)
+    json.push_back({{"name", model.value(id).name}, {"type", to_string(model.value(id).type)}});
   return json;
 }
 
@@ -184,11 +192,15 @@ nlohmann::ordered_json values_json(const Model& model, const std::vector<ValueId
 std::string inspect_text(const Model& model) {
   const Module root = module_tree(model);
   const Totals totals = totals_of(model);
-  std::string text = "made by " + (model.producer.empty() ? "an unknown exporter" : model.producer) + "\n";
-  for (ValueId id : model.inputs) text += "input  " + model.value(id).name + ": " + to_string(model.value(id).type) + "\n";
-  for (ValueId id : model.outputs) text += "output " + model.value(id).name + ": " + to_string(model.value(id).type) + "\n";
+  std::string text =
+      "made by " + (model.producer.empty() ? "an unknown exporter" : model.producer) + "\n";
+  for (ValueId id : model.inputs)
+    text += "input  " + model.value(id).name + ": " + to_string(model.value(id).type) + "\n";
+  for (ValueId id : model.outputs)
+    text += "output " + model.value(id).name + ": " + to_string(model.value(id).type) + "\n";
 
-  std::vector<Row> rows = {{"module", "ops", "parameters", "FLOPs/sample", "values/sample", "output"}};
+  std::vector<Row> rows = {
+      {"module", "ops", "parameters", "FLOPs/sample", "values/sample", "output"}};
   module_rows(model, root, 0, &rows);
   text += "\n" + table(rows, {false, true, true, true, true, false});
   text += "\n" + parameter_table(model);
@@ -196,9 +208,10 @@ std::string inspect_text(const Model& model) {
   rows = {{"operation", "count"}};
   for (const auto& [kind, count] : op_counts(model)) rows.push_back({kind, std::to_string(count)});
   text += "\n" + table(rows, {false, true});
-  text += fmt::format("\n{} ops, {} trainable and {} other parameter elements ({}), {} FLOPs a sample forward\n",
-                      model.ops.size(), totals.trainable, totals.frozen, support::human_bytes(totals.bytes),
-                      human_flops(root.flops));
+  text += fmt::format(
+      "\n{} ops, {} trainable and {} other parameter elements ({}), {} FLOPs a sample forward\n",
+      model.ops.size(), totals.trainable, totals.frozen, support::human_bytes(totals.bytes),
+      human_flops(root.flops));
   return text;
 }
 
@@ -206,7 +219,8 @@ std::string inspect_json(const Model& model) {
   const Module root = module_tree(model);
   const Totals totals = totals_of(model);
   const std::vector<int> uses = parameter_uses(model);
-  nlohmann::ordered_json json = {{"producer", model.producer}, {"hash", fmt::format("{:016x}", model.hash)}};
+  nlohmann::ordered_json json = {{"producer", model.producer},
+                                 {"hash", fmt::format("{:016x}", model.hash)}};
   json["inputs"] = values_json(model, model.inputs);
   json["outputs"] = values_json(model, model.outputs);
   json["modules"] = module_json(model, root);

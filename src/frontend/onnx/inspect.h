@@ -1,4 +1,5 @@
-// What a model is made of, for people and for scripts: the tree of modules, the parameters, inputs and outputs, totals.
+// What a model is made of, for people and for scripts: the tree of modules, the parameters, inputs
+// and outputs, totals.
 #pragma once
 
 #include <string>

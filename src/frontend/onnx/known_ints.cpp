@@ -24,7 +24,9 @@ std::vector<int64_t> KnownInts::numbers() const {
 
 namespace {
 
-bool has(const KnownNode& node, size_t i) { return i < node.inputs.size() && node.inputs[i] != nullptr; }
+bool has(const KnownNode& node, size_t i) {
+  return i < node.inputs.size() && node.inputs[i] != nullptr;
+}
 const KnownInts& in(const KnownNode& node, size_t i) { return *node.inputs[i]; }
 
 // The sign of a dim that is the same for every batch size of at least one; nothing when it changes.
@@ -51,7 +53,8 @@ std::optional<Dim> multiply(Dim a, Dim b) {
 std::optional<Dim> divide(Dim a, Dim b) {
   if (!b.is_static() || b.constant == 0) {
     if (a == b && a.constant == 0) return Dim(1);  // B / B
-    if (!b.is_static() && b.constant == 0 && a.constant == 0 && a.batch % b.batch == 0) return Dim(a.batch / b.batch);
+    if (!b.is_static() && b.constant == 0 && a.constant == 0 && a.batch % b.batch == 0)
+      return Dim(a.batch / b.batch);
     return std::nullopt;
   }
   if (a.is_static()) {
@@ -98,27 +101,31 @@ Result broadcast(const KnownInts& a, const KnownInts& b, ir::DType dtype, const 
 Result binary(const KnownNode& node, const Binary& apply) {
   if (!has(node, 0) || !has(node, 1)) return std::nullopt;
   Result out = broadcast(in(node, 0), in(node, 1), in(node, 0).dtype, apply);
-  for (size_t i = 2; out && i < node.inputs.size(); i++) out = broadcast(*out, in(node, i), out->dtype, apply);
+  for (size_t i = 2; out && i < node.inputs.size(); i++)
+    out = broadcast(*out, in(node, i), out->dtype, apply);
   return out;
 }
 
 Result compare(const KnownNode& node, const std::function<bool(int)>& apply) {
   if (!has(node, 0) || !has(node, 1)) return std::nullopt;
-  return broadcast(in(node, 0), in(node, 1), ir::DType::kBool, [&](Dim a, Dim b) -> std::optional<Dim> {
-    std::optional<int> s = sign(a - b);
-    return s ? std::optional<Dim>(Dim(apply(*s) ? 1 : 0)) : std::nullopt;
-  });
+  return broadcast(in(node, 0), in(node, 1), ir::DType::kBool,
+                   [&](Dim a, Dim b) -> std::optional<Dim> {
+                     std::optional<int> s = sign(a - b);
+                     return s ? std::optional<Dim>(Dim(apply(*s) ? 1 : 0)) : std::nullopt;
+                   });
 }
 
 Result evaluate_equal(const KnownNode& node) {
   if (!has(node, 0) || !has(node, 1)) return std::nullopt;
-  return broadcast(in(node, 0), in(node, 1), ir::DType::kBool, [](Dim a, Dim b) -> std::optional<Dim> {
-    const Dim d = a - b;
-    if (d.is_static()) return Dim(d.constant == 0 ? 1 : 0);
-    // Zero for some batch size of at least one?
-    if (-d.constant % d.batch == 0 && -d.constant / d.batch >= 1) return std::nullopt;
-    return Dim(0);
-  });
+  return broadcast(in(node, 0), in(node, 1), ir::DType::kBool,
+                   [](Dim a, Dim b) -> std::optional<Dim> {
+                     const Dim d = a - b;
+                     if (d.is_static()) return Dim(d.constant == 0 ? 1 : 0);
+                     // Zero for some batch size of at least one?
+                     if (-d.constant % d.batch == 0 && -d.constant / d.batch >= 1)
+                       return std::nullopt;
+                     return Dim(0);
+                   });
 }
 
 Result evaluate_minmax(const KnownNode& node, int keep_first_when) {
@@ -130,7 +137,8 @@ Result evaluate_minmax(const KnownNode& node, int keep_first_when) {
 }
 
 Result evaluate_where(const KnownNode& node) {
-  if (!has(node, 0) || !has(node, 1) || !has(node, 2) || !in(node, 0).is_static()) return std::nullopt;
+  if (!has(node, 0) || !has(node, 1) || !has(node, 2) || !in(node, 0).is_static())
+    return std::nullopt;
   // Two steps of broadcasting: keep b's values where the condition is false, by position.
   const KnownInts& condition = in(node, 0);
   Result shape = broadcast(condition, in(node, 1), ir::DType::kBool, [](Dim c, Dim) { return c; });
@@ -147,7 +155,8 @@ Result evaluate_where(const KnownNode& node) {
 }
 
 Result evaluate_gather(const KnownNode& node) {
-  if (!has(node, 0) || !has(node, 1) || in(node, 0).shape.size() != 1 || !in(node, 1).is_static()) return std::nullopt;
+  if (!has(node, 0) || !has(node, 1) || in(node, 0).shape.size() != 1 || !in(node, 1).is_static())
+    return std::nullopt;
   const KnownInts& data = in(node, 0);
   KnownInts out{data.dtype, in(node, 1).shape, {}};
   for (int64_t index : in(node, 1).numbers()) {
@@ -159,10 +168,12 @@ Result evaluate_gather(const KnownNode& node) {
 }
 
 Result evaluate_slice(const KnownNode& node) {
-  if (node.opset < 10 || !has(node, 1) || !has(node, 2) || in(node, 0).shape.size() != 1) return std::nullopt;
+  if (node.opset < 10 || !has(node, 1) || !has(node, 2) || in(node, 0).shape.size() != 1)
+    return std::nullopt;
   const KnownInts& data = in(node, 0);
   for (size_t i = 1; i < node.inputs.size(); i++) {
-    if (has(node, i) && (!in(node, i).is_static() || in(node, i).values.size() != 1)) return std::nullopt;
+    if (has(node, i) && (!in(node, i).is_static() || in(node, i).values.size() != 1))
+      return std::nullopt;
   }
   const int64_t size = data.shape[0];
   const int64_t step = has(node, 4) ? in(node, 4).values[0].constant : 1;
@@ -173,7 +184,8 @@ Result evaluate_slice(const KnownNode& node) {
   start = std::clamp<int64_t>(start, 0, step > 0 ? size : size - 1);
   end = std::clamp<int64_t>(end, step > 0 ? 0 : -1, size);
   KnownInts out{data.dtype, {0}, {}};
-  for (int64_t i = start; step > 0 ? i < end : i > end; i += step) out.values.push_back(data.values[i]);
+  for (int64_t i = start; step > 0 ? i < end : i > end; i += step)
+    out.values.push_back(data.values[i]);
   out.shape[0] = static_cast<int64_t>(out.values.size());
   return out;
 }
@@ -220,7 +232,8 @@ Result evaluate_squeeze(const KnownNode& node) {
   for (int64_t& axis : *axes) axis = ops::normalize_dim(axis, rank);
   for (size_t d = 0; d < rank; d++) {
     const int64_t size = in(node, 0).shape[d];
-    const bool listed = std::find(axes->begin(), axes->end(), static_cast<int64_t>(d)) != axes->end();
+    const bool listed =
+        std::find(axes->begin(), axes->end(), static_cast<int64_t>(d)) != axes->end();
     if (listed && size != 1) return std::nullopt;
     if (listed || (axes->empty() && size == 1)) continue;
     out.shape.push_back(size);
@@ -259,10 +272,16 @@ Result evaluate_reshape(const KnownNode& node) {
 Result evaluate_cast(const KnownNode& node) {
   KnownInts out = in(node, 0);
   switch (node.attrs.i("to")) {
-    case 7: out.dtype = ir::DType::kI64; return out;
-    case 6: out.dtype = ir::DType::kI32; return out;
-    case 9: break;
-    default: return std::nullopt;
+    case 7:
+      out.dtype = ir::DType::kI64;
+      return out;
+    case 6:
+      out.dtype = ir::DType::kI32;
+      return out;
+    case 9:
+      break;
+    default:
+      return std::nullopt;
   }
   for (Dim& value : out.values) {
     std::optional<int> s = sign(value);
@@ -275,7 +294,8 @@ Result evaluate_cast(const KnownNode& node) {
 
 Result evaluate_range(const KnownNode& node) {
   for (size_t i = 0; i < 3; i++) {
-    if (!has(node, i) || !in(node, i).is_static() || in(node, i).values.size() != 1) return std::nullopt;
+    if (!has(node, i) || !in(node, i).is_static() || in(node, i).values.size() != 1)
+      return std::nullopt;
   }
   const int64_t start = in(node, 0).values[0].constant, limit = in(node, 1).values[0].constant;
   const int64_t step = in(node, 2).values[0].constant;
@@ -303,7 +323,8 @@ Result evaluate_not(const KnownNode& node) {
 
 Result evaluate_product(const KnownNode& node) {
   auto axes = axes_of(node);
-  if (!axes || in(node, 0).shape.size() != 1 || (axes->empty() && node.attrs.i("noop_with_empty_axes") != 0)) {
+  if (!axes || in(node, 0).shape.size() != 1 ||
+      (axes->empty() && node.attrs.i("noop_with_empty_axes") != 0)) {
     return std::nullopt;
   }
   Dim product = 1;
@@ -313,7 +334,8 @@ Result evaluate_product(const KnownNode& node) {
     product = *next;
   }
   const bool keep = node.attrs.i("keepdims", 1) != 0;
-  return KnownInts{in(node, 0).dtype, keep ? std::vector<int64_t>{1} : std::vector<int64_t>{}, {product}};
+  return KnownInts{
+      in(node, 0).dtype, keep ? std::vector<int64_t>{1} : std::vector<int64_t>{}, {product}};
 }
 
 Result logical(const KnownNode& node, const std::function<bool(bool, bool)>& apply) {
@@ -326,7 +348,10 @@ using Rule = Result (*)(const KnownNode&);
 
 const std::map<std::string, Rule>& rules() {
   static const std::map<std::string, Rule> table = {
-      {"Add", [](const KnownNode& n) { return binary(n, [](Dim a, Dim b) { return std::optional<Dim>(a + b); }); }},
+      {"Add",
+       [](const KnownNode& n) {
+         return binary(n, [](Dim a, Dim b) { return std::optional<Dim>(a + b); });
+       }},
       {"And", [](const KnownNode& n) { return logical(n, [](bool a, bool b) { return a && b; }); }},
       {"Cast", evaluate_cast},
       {"Concat", evaluate_concat},
@@ -334,7 +359,8 @@ const std::map<std::string, Rule>& rules() {
       {"Equal", evaluate_equal},
       {"Gather", evaluate_gather},
       {"Greater", [](const KnownNode& n) { return compare(n, [](int s) { return s > 0; }); }},
-      {"GreaterOrEqual", [](const KnownNode& n) { return compare(n, [](int s) { return s >= 0; }); }},
+      {"GreaterOrEqual",
+       [](const KnownNode& n) { return compare(n, [](int s) { return s >= 0; }); }},
       {"Identity", [](const KnownNode& n) { return Result(in(n, 0)); }},
       {"Less", [](const KnownNode& n) { return compare(n, [](int s) { return s < 0; }); }},
       {"LessOrEqual", [](const KnownNode& n) { return compare(n, [](int s) { return s <= 0; }); }},
@@ -349,7 +375,10 @@ const std::map<std::string, Rule>& rules() {
       {"Reshape", evaluate_reshape},
       {"Slice", evaluate_slice},
       {"Squeeze", evaluate_squeeze},
-      {"Sub", [](const KnownNode& n) { return binary(n, [](Dim a, Dim b) { return std::optional<Dim>(a - b); }); }},
+      {"Sub",
+       [](const KnownNode& n) {
+         return binary(n, [](Dim a, Dim b) { return std::optional<Dim>(a - b); });
+       }},
       {"Unsqueeze", evaluate_unsqueeze},
       {"Where", evaluate_where},
   };
@@ -368,7 +397,9 @@ bool can_evaluate_known(const std::string& op_type) { return rules().count(op_ty
 
 KnownInts known_shape(const ir::Shape& shape, const ir::Attrs& attrs) {
   const int64_t rank = static_cast<int64_t>(shape.size());
-  auto position = [rank](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + rank : at, 0, rank); };
+  auto position = [rank](int64_t at) {
+    return std::clamp<int64_t>(at < 0 ? at + rank : at, 0, rank);
+  };
   const int64_t start = position(attrs.i("start", 0)), end = position(attrs.i("end", rank));
   KnownInts out{ir::DType::kI64, {std::max<int64_t>(end - start, 0)}, {}};
   for (int64_t d = start; d < end; d++) out.values.push_back(shape[d]);

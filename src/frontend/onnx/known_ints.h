@@ -1,5 +1,6 @@
-// Small integer tensors whose values are known while importing, possibly in terms of the batch size: what shapes are
-// made of. Evaluating them here makes shape arithmetic disappear before any op exists.
+// Small integer tensors whose values are known while importing, possibly in terms of the batch
+// size: what shapes are made of. Evaluating them here makes shape arithmetic disappear before any
+// op exists.
 #pragma once
 
 #include <optional>

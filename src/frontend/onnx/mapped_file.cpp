@@ -1,11 +1,11 @@
 #include "frontend/onnx/mapped_file.h"
 
-#include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <cerrno>
+#include <cstring>
 
 namespace piper::frontend {
 
@@ -28,7 +28,8 @@ support::Expected<std::shared_ptr<const MappedFile>> MappedFile::open(const std:
     }
   }
   ::close(fd);
-  return std::shared_ptr<const MappedFile>(new MappedFile(static_cast<const std::byte*>(data), size));
+  return std::shared_ptr<const MappedFile>(
+      new MappedFile(static_cast<const std::byte*>(data), size));
 }
 
 MappedFile::~MappedFile() {

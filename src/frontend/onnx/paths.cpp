@@ -1,4 +1,5 @@
-// Module paths of nodes, in one spelling whatever exporter wrote them: "model.layers.0.mlp.up_proj".
+// Module paths of nodes, in one spelling whatever exporter wrote them:
+// "model.layers.0.mlp.up_proj".
 
 #include "frontend/onnx/source_graph.h"
 #include "support/strings.h"
@@ -12,7 +13,8 @@ std::optional<std::string> from_name_scopes(const ::onnx::NodeProto& node) {
   const std::string text = metadata(node, kNodeMetadata, "pkg.torch.onnx.name_scopes");
   if (text.empty()) return std::nullopt;
   const std::vector<std::string> scopes = python_strings(text);
-  // The root module is first; a list without it comes from a step of the exporter, not from the model.
+  // The root module is first; a list without it comes from a step of the exporter, not from the
+  // model.
   if (scopes.size() < 2 || !scopes[0].empty()) return std::nullopt;
   return scopes[scopes.size() - 2];
 }

@@ -1,5 +1,5 @@
-// The protobuf classes of ONNX, and the fields that are newer than the installed schema. Only this folder and its tests
-// include it; it is precompiled.
+// The protobuf classes of ONNX, and the fields that are newer than the installed schema. Only this
+// folder and its tests include it; it is precompiled.
 #pragma once
 
 #include <onnx/onnx_pb.h>

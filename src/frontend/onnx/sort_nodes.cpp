@@ -8,7 +8,8 @@ namespace piper::frontend {
 
 namespace {
 
-// Every name a node reads, also inside the graphs of its attributes, except what those graphs define themselves.
+// Every name a node reads, also inside the graphs of its attributes, except what those graphs
+// define themselves.
 void collect_reads(const ::onnx::NodeProto& node, std::vector<std::string>* reads) {
   for (const std::string& name : node.input()) {
     if (!name.empty()) reads->push_back(name);
@@ -32,13 +33,15 @@ void collect_reads(const ::onnx::NodeProto& node, std::vector<std::string>* read
 
 // Who makes each value; false when two do.
 bool find_producers(const std::vector<SourceNode>& nodes, const std::set<std::string>& known,
-                    std::unordered_map<std::string, size_t>* producer, support::Diagnostics& diagnostics) {
+                    std::unordered_map<std::string, size_t>* producer,
+                    support::Diagnostics& diagnostics) {
   for (size_t i = 0; i < nodes.size(); i++) {
     for (const std::string& name : nodes[i].proto.output()) {
       if (name.empty()) continue;
       if (producer->emplace(name, i).second && !known.count(name)) continue;
-      diagnostics.report(support::Code::E0404,
-                         describe(nodes[i].proto, nodes[i].path) + " makes value `" + name + "`, which exists already");
+      diagnostics.report(support::Code::E0404, describe(nodes[i].proto, nodes[i].path) +
+                                                   " makes value `" + name +
+                                                   "`, which exists already");
       return false;
     }
   }
@@ -47,7 +50,8 @@ bool find_producers(const std::vector<SourceNode>& nodes, const std::set<std::st
 
 }  // namespace
 
-bool sort_nodes(std::vector<SourceNode>* nodes, const std::set<std::string>& known, support::Diagnostics& diagnostics) {
+bool sort_nodes(std::vector<SourceNode>* nodes, const std::set<std::string>& known,
+                support::Diagnostics& diagnostics) {
   std::unordered_map<std::string, size_t> producer;
   if (!find_producers(*nodes, known, &producer, diagnostics)) return false;
   std::vector<std::vector<size_t>> users(nodes->size());
@@ -60,7 +64,8 @@ bool sort_nodes(std::vector<SourceNode>* nodes, const std::set<std::string>& kno
         users[it->second].push_back(i);
         waits[i]++;
       } else if (!known.count(name)) {
-        diagnostics.report(support::Code::E0404, describe((*nodes)[i].proto, (*nodes)[i].path) + " reads value `" + name +
+        diagnostics.report(support::Code::E0404, describe((*nodes)[i].proto, (*nodes)[i].path) +
+                                                     " reads value `" + name +
                                                      "`, which nothing makes");
         return false;
       }

@@ -40,7 +40,8 @@ class InputReader {
     // The symbols of dim 0 mean the batch wherever they stand.
     for (const auto& info : proto.input()) {
       const auto& shape = info.type().tensor_type().shape();
-      if (is_data(info) && shape.dim_size() > 0 && shape.dim(0).has_dim_param() && !options_.static_batch) {
+      if (is_data(info) && shape.dim_size() > 0 && shape.dim(0).has_dim_param() &&
+          !options_.static_batch) {
         batch_symbols_.insert(shape.dim(0).dim_param());
       }
     }
@@ -66,10 +67,11 @@ class InputReader {
     const auto& tensor = info.type().tensor_type();
     ir::TensorType type;
     if (!info.type().has_tensor_type() || !dtype_from_onnx(tensor.elem_type(), &type.dtype)) {
-      diagnostics_.report(Code::E0405, "input `" + info.name() + "` has element type " +
-                                           (info.type().has_tensor_type() ? onnx_type_name(tensor.elem_type())
-                                                                          : std::string("that is not a tensor")) +
-                                           ", which is not supported");
+      diagnostics_.report(
+          Code::E0405, "input `" + info.name() + "` has element type " +
+                           (info.type().has_tensor_type() ? onnx_type_name(tensor.elem_type())
+                                                          : std::string("that is not a tensor")) +
+                           ", which is not supported");
       return;
     }
     if (!tensor.has_shape()) {
@@ -88,19 +90,23 @@ class InputReader {
     }
   }
 
-  ir::Dim dim(const std::string& input, const ::onnx::TensorShapeProto::Dimension& dim, int index, bool weight) {
+  ir::Dim dim(const std::string& input, const ::onnx::TensorShapeProto::Dimension& dim, int index,
+              bool weight) {
     const bool batch = index == 0 && !weight && !options_.static_batch;
     if (dim.has_dim_value()) {
       if (!batch) return ir::Dim(dim.dim_value());
       if (graph_->literal_batch && *graph_->literal_batch != dim.dim_value()) {
-        diagnostics_.report(Code::E0406, "input `" + input + "` has " + std::to_string(dim.dim_value()) +
-                                             " samples, another input has " + std::to_string(*graph_->literal_batch))
+        diagnostics_
+            .report(Code::E0406, "input `" + input + "` has " + std::to_string(dim.dim_value()) +
+                                     " samples, another input has " +
+                                     std::to_string(*graph_->literal_batch))
             .note("dim 0 of every input is the batch");
       }
       graph_->literal_batch = dim.dim_value();
       return ir::Dim::batch_size();
     }
-    if (batch || (dim.has_dim_param() && batch_symbols_.count(dim.dim_param()))) return ir::Dim::batch_size();
+    if (batch || (dim.has_dim_param() && batch_symbols_.count(dim.dim_param())))
+      return ir::Dim::batch_size();
     if (!dim.has_dim_param() || dim.dim_param().empty()) {
       unbound_.unnamed.push_back("dim " + std::to_string(index) + " of `" + input + "`");
       return ir::Dim(1);
@@ -117,9 +123,11 @@ class InputReader {
     for (const auto& [symbol, inputs] : unbound_.inputs_of) {
       parts.push_back("`" + symbol + "` (of `" + support::join(inputs, "`, `") + "`)");
     }
-    for (const std::string& unnamed : unbound_.unnamed) parts.push_back(unnamed + ", which has no name");
+    for (const std::string& unnamed : unbound_.unnamed)
+      parts.push_back(unnamed + ", which has no name");
     if (parts.empty()) return;
-    auto& error = diagnostics_.report(Code::E0403, "the model has dims without a size: " + support::join(parts, "; "));
+    auto& error = diagnostics_.report(
+        Code::E0403, "the model has dims without a size: " + support::join(parts, "; "));
     for (const auto& [symbol, inputs] : unbound_.inputs_of) {
       error.help("give it one in the strategy: dim \"" + symbol + "\" = 128");
     }
@@ -141,12 +149,14 @@ void collect_infos(const ::onnx::GraphProto& proto, SourceGraph* graph) {
 
 }  // namespace
 
-std::optional<SourceGraph> make_source_graph(const ::onnx::ModelProto& model, const ImportOptions& options,
+std::optional<SourceGraph> make_source_graph(const ::onnx::ModelProto& model,
+                                             const ImportOptions& options,
                                              Diagnostics& diagnostics) {
   const int errors = diagnostics.error_count();
   SourceGraph graph;
   const ::onnx::GraphProto& proto = model.graph();
-  for (const auto& import : model.opset_import()) graph.opsets[import.domain()] = static_cast<int>(import.version());
+  for (const auto& import : model.opset_import())
+    graph.opsets[import.domain()] = static_cast<int>(import.version());
   for (const auto& tensor : proto.initializer()) graph.initializers[tensor.name()] = &tensor;
   if (proto.sparse_initializer_size() > 0) {
     diagnostics.report(Code::E0404, "the model has sparse initializers, which are not supported");
@@ -160,7 +170,8 @@ std::optional<SourceGraph> make_source_graph(const ::onnx::ModelProto& model, co
   for (const auto& [name, tensor] : graph.initializers) known.insert(name);
   for (const auto& info : proto.input()) known.insert(info.name());
   if (!sort_nodes(&graph.nodes, known, diagnostics)) return std::nullopt;
-  for (const SourceNode& node : graph.nodes) known.insert(node.proto.output().begin(), node.proto.output().end());
+  for (const SourceNode& node : graph.nodes)
+    known.insert(node.proto.output().begin(), node.proto.output().end());
   for (const std::string& output : graph.outputs) {
     if (!known.count(output)) {
       diagnostics.report(Code::E0404, "nothing makes output `" + output + "` of the model");

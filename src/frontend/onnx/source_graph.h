@@ -1,4 +1,5 @@
-// The model file as a flat, sorted list of nodes: functions inlined, dims bound, paths known. What the importer walks.
+// The model file as a flat, sorted list of nodes: functions inlined, dims bound, paths known. What
+// the importer walks.
 #pragma once
 
 #include <map>
@@ -45,10 +46,14 @@ std::string describe(const ::onnx::NodeProto& node, const std::optional<std::str
 // Opset of a domain as the model imports it; 0 when it does not.
 int opset_of(const std::map<std::string, int>& opsets, const std::string& domain);
 
-// Replaces calls of functions that the model defines by their bodies, except those of domain `piper`.
-bool inline_functions(const ::onnx::ModelProto& model, std::vector<SourceNode>* nodes, support::Diagnostics& diagnostics);
-// Sorts nodes so that every one comes after what it reads; `known` are the names that exist already.
-bool sort_nodes(std::vector<SourceNode>* nodes, const std::set<std::string>& known, support::Diagnostics& diagnostics);
+// Replaces calls of functions that the model defines by their bodies, except those of domain
+// `piper`.
+bool inline_functions(const ::onnx::ModelProto& model, std::vector<SourceNode>* nodes,
+                      support::Diagnostics& diagnostics);
+// Sorts nodes so that every one comes after what it reads; `known` are the names that exist
+// already.
+bool sort_nodes(std::vector<SourceNode>* nodes, const std::set<std::string>& known,
+                support::Diagnostics& diagnostics);
 // Module path from the exporter's metadata or from the node's name.
 std::optional<std::string> exporter_path(const ::onnx::NodeProto& node);
 // The strings of a Python list as text: "['', 'model', 'linear_3']".
@@ -57,7 +62,8 @@ std::vector<std::string> python_strings(const std::string& text);
 std::string module_of(const std::string& parameter);
 
 // Builds the graph of `model`, which must outlive it. Reports and returns nothing on errors.
-std::optional<SourceGraph> make_source_graph(const ::onnx::ModelProto& model, const ImportOptions& options,
+std::optional<SourceGraph> make_source_graph(const ::onnx::ModelProto& model,
+                                             const ImportOptions& options,
                                              support::Diagnostics& diagnostics);
 
 }  // namespace piper::frontend

@@ -1,5 +1,5 @@
-// TensorProto to plain bytes: every form a tensor can be stored in. External data is looked for below the model's
-// folder only.
+// TensorProto to plain bytes: every form a tensor can be stored in. External data is looked for
+// below the model's folder only.
 #pragma once
 
 #include <map>
@@ -26,14 +26,16 @@ class TensorDecoder {
   support::Expected<Initializer> decode(const ::onnx::TensorProto& tensor);
 
  private:
-  support::Expected<Initializer> external(const ::onnx::TensorProto& tensor, Initializer result, size_t bytes);
+  support::Expected<Initializer> external(const ::onnx::TensorProto& tensor, Initializer result,
+                                          size_t bytes);
   std::string model_path_;
   std::map<std::string, std::shared_ptr<const MappedFile>> files_;
   std::vector<std::unique_ptr<std::vector<std::byte>>> converted_;
 };
 
 // Parses a whole model file (`size` bytes). An error says what the file seems to be instead.
-support::Expected<std::unique_ptr<::onnx::ModelProto>> parse_model(const std::string& path, const std::byte* data,
+support::Expected<std::unique_ptr<::onnx::ModelProto>> parse_model(const std::string& path,
+                                                                   const std::byte* data,
                                                                    size_t size);
 
 }  // namespace piper::frontend

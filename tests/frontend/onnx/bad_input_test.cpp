@@ -12,7 +12,8 @@ namespace {
 using namespace piper;
 using test::GraphBuilder;
 
-void check_refused(const test::Imported& imported, const std::string& code, const std::string& words) {
+void check_refused(const test::Imported& imported, const std::string& code,
+                   const std::string& words) {
   INFO(imported.messages);
   CHECK(!imported.model);
   CHECK(imported.errors >= 1);
@@ -32,11 +33,15 @@ TEST_CASE("files that are no ONNX models", "[bad]") {
   check_refused(test::import_file("/nonexistent/model.onnx"), "E0001", "cannot open");
   check_refused(test::import_file("/tmp"), "E0001", "not a regular file");
   check_refused(test::import_bytes(""), "E0401", "empty");
-  check_refused(test::import_bytes("this is some text, and nothing else"), "E0401", "not an ONNX model");
-  check_refused(test::import_bytes(std::string("PK\x03\x04 and so on", 14)), "E0401", "zip archive");
+  check_refused(test::import_bytes("this is some text, and nothing else"), "E0401",
+                "not an ONNX model");
+  check_refused(test::import_bytes(std::string("PK\x03\x04 and so on", 14)), "E0401",
+                "zip archive");
   check_refused(test::import_bytes("GGUF...."), "E0401", "GGUF");
-  check_refused(test::import_bytes("version https://git-lfs.github.com/spec/v1\n"), "E0401", "git lfs pull");
-  check_refused(test::import_bytes(std::string("\x10\0\0\0\0\0\0\0{\"a\": 1}", 16)), "E0401", "safetensors");
+  check_refused(test::import_bytes("version https://git-lfs.github.com/spec/v1\n"), "E0401",
+                "git lfs pull");
+  check_refused(test::import_bytes(std::string("\x10\0\0\0\0\0\0\0{\"a\": 1}", 16)), "E0401",
+                "safetensors");
 }
 
 TEST_CASE("a model that was cut off anywhere is refused", "[bad]") {
@@ -100,10 +105,12 @@ TEST_CASE("an operator of another opset or vendor says so", "[bad]") {
 
 TEST_CASE("malformed attributes are named", "[bad]") {
   GraphBuilder type;
-  type.output(type.node("Softmax", {type.input("x", {"batch", 4})}, {{"axis", 1.0}}, "/head/Softmax"));
+  type.output(
+      type.node("Softmax", {type.input("x", {"batch", 4})}, {{"axis", 1.0}}, "/head/Softmax"));
   check_refused(test::import_graph(type), "E0404", "must be an integer");
   GraphBuilder unknown;
-  unknown.output(unknown.node("Softmax", {unknown.input("x", {"batch", 4})}, {{"axes", 1}}, "/head/Softmax"));
+  unknown.output(
+      unknown.node("Softmax", {unknown.input("x", {"batch", 4})}, {{"axes", 1}}, "/head/Softmax"));
   const test::Imported imported = test::import_graph(unknown);
   check_refused(imported, "E0404", "no attribute `axes`");
   CHECK(imported.has("/head/Softmax"));
@@ -134,7 +141,8 @@ TEST_CASE("graphs that do not hang together", "[bad]") {
   check_refused(test::import_graph(twice), "E0404", "exists already");
 }
 
-TEST_CASE("types and shapes that do not fit name the node, and others are still reported", "[bad]") {
+TEST_CASE("types and shapes that do not fit name the node, and others are still reported",
+          "[bad]") {
   GraphBuilder g;
   const std::string x = g.input("x", {"batch", 4}), y = g.input("y", {"batch", 5});
   const std::string bad = g.node("Add", {x, y}, {}, "/a/Add");
@@ -181,21 +189,26 @@ TEST_CASE("parameters that the exporter merged are an error with the recipe", "[
                      "%mul_1 = call_function(args = (%mul, %p_ln_2_weight), kwargs = {})");
   auto* info = g.graph().add_value_info();
   info->set_name("ln_1.weight");
-  test::set_metadata(info, frontend::kValueInfoMetadata, "pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER");
-  test::set_metadata(&g.graph(), frontend::kGraphMetadata, "pkg.torch.export.ExportedProgram.graph_signature",
+  test::set_metadata(info, frontend::kValueInfoMetadata,
+                     "pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER");
+  test::set_metadata(&g.graph(), frontend::kGraphMetadata,
+                     "pkg.torch.export.ExportedProgram.graph_signature",
                      "\n# inputs\np_ln_1_weight: PARAMETER target='ln_1.weight'\n"
                      "p_ln_2_weight: PARAMETER target='ln_2.weight'\n");
   check_refused(test::import_graph(g), "E0407", "`ln_2.weight`");
 }
 
-TEST_CASE("a parameter that the exporter folded into a constant is an error with the recipe", "[bad]") {
+TEST_CASE("a parameter that the exporter folded into a constant is an error with the recipe",
+          "[bad]") {
   GraphBuilder g;
   const std::string x = g.input("x", {"batch", 4});
   g.output(g.node("Add", {x, g.weight("embedding_1", {1, 4})}));
   auto* info = g.graph().add_value_info();
   info->set_name("embedding_1");
-  test::set_metadata(info, frontend::kValueInfoMetadata, "pkg.onnxscript.optimizer.folded_from", "['wpe.weight', 'arange']");
-  test::set_metadata(&g.graph(), frontend::kGraphMetadata, "pkg.torch.export.ExportedProgram.graph_signature",
+  test::set_metadata(info, frontend::kValueInfoMetadata, "pkg.onnxscript.optimizer.folded_from",
+                     "['wpe.weight', 'arange']");
+  test::set_metadata(&g.graph(), frontend::kGraphMetadata,
+                     "pkg.torch.export.ExportedProgram.graph_signature",
                      "\n# inputs\np_wpe_weight: PARAMETER target='wpe.weight'\n");
   check_refused(test::import_graph(g), "E0407", "`wpe.weight`");
 }

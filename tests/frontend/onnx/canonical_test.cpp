@@ -1,4 +1,5 @@
-// Canonical rewrites: what is recognised, that it gives the numbers of the graph as it was, and what must not be.
+// Canonical rewrites: what is recognised, that it gives the numbers of the graph as it was, and
+// what must not be.
 
 #include <catch2/catch.hpp>
 
@@ -45,7 +46,8 @@ TEST_CASE("Gelu with erf, in the orders that exporters write its products", "[ca
   const int order = GENERATE(0, 1, 2, 3);
   GraphBuilder g = start();
   const std::string x = g.input("x", {"batch", 8});
-  const std::string arg = order % 2 ? g.node("Mul", {x, g.scalar(kHalfRoot)}) : g.node("Div", {x, g.scalar(1 / kHalfRoot)});
+  const std::string arg = order % 2 ? g.node("Mul", {x, g.scalar(kHalfRoot)})
+                                    : g.node("Div", {x, g.scalar(1 / kHalfRoot)});
   const std::string one = g.node("Add", {g.node("Erf", {arg}), g.scalar(1)});
   std::string y;
   if (order == 0) y = g.node("Mul", {g.node("Mul", {x, one}), g.scalar(0.5)});
@@ -64,13 +66,16 @@ TEST_CASE("Gelu with tanh", "[canonical]") {
   std::string arg;
   if (form == 0) {
     const std::string cube = g.node("Mul", {x, g.node("Mul", {x, x})});
-    arg = g.node("Mul", {g.scalar(kTwoOverPiRoot), g.node("Add", {x, g.node("Mul", {g.scalar(0.044715), cube})})});
+    arg = g.node("Mul", {g.scalar(kTwoOverPiRoot),
+                         g.node("Add", {x, g.node("Mul", {g.scalar(0.044715), cube})})});
   } else if (form == 1) {
     const std::string cube = g.node("Pow", {x, g.scalar(3)});
-    arg = g.node("Mul", {g.node("Add", {g.node("Mul", {cube, g.scalar(0.044715)}), x}), g.scalar(kTwoOverPiRoot)});
+    arg = g.node("Mul", {g.node("Add", {g.node("Mul", {cube, g.scalar(0.044715)}), x}),
+                         g.scalar(kTwoOverPiRoot)});
   } else {
     const std::string inner = g.node("Mul", {g.node("Mul", {g.scalar(0.044715), x}), x});
-    arg = g.node("Mul", {g.node("Mul", {x, g.scalar(kTwoOverPiRoot)}), g.node("Add", {g.scalar(1), inner})});
+    arg = g.node(
+        "Mul", {g.node("Mul", {x, g.scalar(kTwoOverPiRoot)}), g.node("Add", {g.scalar(1), inner})});
   }
   const std::string one = g.node("Add", {g.scalar(1), g.node("Tanh", {arg})});
   g.output(g.node("Mul", {g.scalar(0.5), g.node("Mul", {x, one})}));
@@ -81,7 +86,8 @@ TEST_CASE("Gelu with tanh", "[canonical]") {
 TEST_CASE("a Gelu with another number in it stays as it is", "[canonical]") {
   GraphBuilder g = start();
   const std::string x = g.input("x", {"batch", 8});
-  const std::string one = g.node("Add", {g.node("Erf", {g.node("Mul", {x, g.scalar(0.7)})}), g.scalar(1)});
+  const std::string one =
+      g.node("Add", {g.node("Erf", {g.node("Mul", {x, g.scalar(0.7)})}), g.scalar(1)});
   g.output(g.node("Mul", {g.node("Mul", {x, one}), g.scalar(0.5)}));
   check_not_rewritten(g, "Gelu");
 }
@@ -116,10 +122,12 @@ TEST_CASE("LayerNorm written out", "[canonical]") {
   const std::string mean = g.node("ReduceMean", {x}, {{"axes", std::vector<int64_t>{-1}}});
   const std::string d = g.node("Sub", {x, mean});
   const std::string again = form == 1 ? g.node("Sub", {x, mean}) : d;
-  const std::string square = form == 2 ? g.node("Mul", {d, d}) : g.node("Pow", {again, g.scalar(2)});
+  const std::string square =
+      form == 2 ? g.node("Mul", {d, d}) : g.node("Pow", {again, g.scalar(2)});
   const std::string var = g.node("ReduceMean", {square}, {{"axes", std::vector<int64_t>{2}}});
   const std::string root = g.node("Sqrt", {g.node("Add", {var, g.scalar(1e-5)})});
-  const std::string y = form == 2 ? g.node("Mul", {d, g.node("Reciprocal", {root})}) : g.node("Div", {d, root});
+  const std::string y =
+      form == 2 ? g.node("Mul", {d, g.node("Reciprocal", {root})}) : g.node("Div", {d, root});
   const std::string scaled = g.node("Mul", {y, g.weight("ln.weight", {8})});
   g.output(g.node("Add", {scaled, g.weight("ln.bias", {8})}));
   const ir::Model model = check_rewritten(g, "LayerNorm");
@@ -143,8 +151,10 @@ TEST_CASE("LayerNorm over two dims, without a bias", "[canonical]") {
 TEST_CASE("a norm whose mean and variance go over different dims stays", "[canonical]") {
   GraphBuilder g = start();
   const std::string x = g.input("x", {"batch", 5, 8});
-  const std::string d = g.node("Sub", {x, g.node("ReduceMean", {x}, {{"axes", std::vector<int64_t>{1, 2}}})});
-  const std::string var = g.node("ReduceMean", {g.node("Pow", {d, g.scalar(2)})}, {{"axes", std::vector<int64_t>{2}}});
+  const std::string d =
+      g.node("Sub", {x, g.node("ReduceMean", {x}, {{"axes", std::vector<int64_t>{1, 2}}})});
+  const std::string var =
+      g.node("ReduceMean", {g.node("Pow", {d, g.scalar(2)})}, {{"axes", std::vector<int64_t>{2}}});
   const std::string y = g.node("Div", {d, g.node("Sqrt", {g.node("Add", {var, g.scalar(1e-5)})})});
   g.output(g.node("Mul", {g.weight("ln.weight", {8}), y}));
   check_not_rewritten(g, "LayerNorm");
@@ -170,7 +180,8 @@ TEST_CASE("RmsNorm in the forms of both exporters", "[canonical]") {
 TEST_CASE("a mean of squares of something else is no RmsNorm", "[canonical]") {
   GraphBuilder g = start();
   const std::string x = g.input("x", {"batch", 8}), z = g.input("z", {"batch", 8});
-  const std::string mean = g.node("ReduceMean", {g.node("Pow", {z, g.scalar(2)})}, {{"axes", std::vector<int64_t>{-1}}});
+  const std::string mean =
+      g.node("ReduceMean", {g.node("Pow", {z, g.scalar(2)})}, {{"axes", std::vector<int64_t>{-1}}});
   const std::string y = g.node("Div", {x, g.node("Sqrt", {g.node("Add", {mean, g.scalar(1e-6)})})});
   g.output(g.node("Mul", {y, g.weight("norm.weight", {8})}));
   check_not_rewritten(g, "RmsNorm");
@@ -228,7 +239,8 @@ TEST_CASE("Linear keeps the weight as it is stored", "[canonical]") {
   const bool transposed = GENERATE(false, true), bias = GENERATE(false, true);
   GraphBuilder g = start();
   const std::string x = g.input("x", {"batch", 5, 8});
-  std::string w = g.weight("fc.weight", transposed ? std::vector<int64_t>{6, 8} : std::vector<int64_t>{8, 6});
+  std::string w =
+      g.weight("fc.weight", transposed ? std::vector<int64_t>{6, 8} : std::vector<int64_t>{8, 6});
   if (transposed) w = g.node("Transpose", {w}, {{"perm", std::vector<int64_t>{1, 0}}});
   std::string y = g.node("MatMul", {x, w});
   if (bias) y = g.node("Add", {g.weight("fc.bias", {6}), y});
@@ -260,7 +272,8 @@ TEST_CASE("Gemm between reshapes is a Linear over all rows", "[canonical]") {
   GraphBuilder g = start();
   const std::string x = g.input("x", {"batch", 5, 8});
   const std::string flat = g.node("Reshape", {x, g.shape({-1, 8})});
-  const std::string y = g.node("Gemm", {flat, g.weight("fc.weight", {8, 6}), g.weight("fc.bias", {6})});
+  const std::string y =
+      g.node("Gemm", {flat, g.weight("fc.weight", {8, 6}), g.weight("fc.bias", {6})});
   g.output(g.node("Reshape", {y, g.shape({-1, 5, 6})}));
   const test::Compared compared = compare_canonical(g);
   INFO(to_string(compared.canonical));
@@ -273,10 +286,10 @@ namespace {
 constexpr int64_t kHeads = 4, kSeq = 6, kDim = 4;
 
 struct AttentionForm {
-  bool grouped = false;         // two key heads, repeated by Unsqueeze, Expand, Reshape
-  int scale = 0;                // 0 Mul on scores, 1 Div on scores, 2 split over q and k
-  int mask = 0;                 // see add_mask
-  int transpose = 0;            // 0 swaps [B,H,T,d], 1 from [B,T,H,d] at once, 2 by merging batch and heads
+  bool grouped = false;  // two key heads, repeated by Unsqueeze, Expand, Reshape
+  int scale = 0;         // 0 Mul on scores, 1 Div on scores, 2 split over q and k
+  int mask = 0;          // see add_mask
+  int transpose = 0;  // 0 swaps [B,H,T,d], 1 from [B,T,H,d] at once, 2 by merging batch and heads
   double hidden = -INFINITY;
 };
 
@@ -298,22 +311,29 @@ std::vector<int> causal_bools(bool keep) {
 
 std::string add_mask(GraphBuilder& g, const std::string& scores, const AttentionForm& form) {
   switch (form.mask) {
-    case 1: return g.node("Add", {scores, g.floats("mask", {kSeq, kSeq}, causal_floats(form.hidden))});
+    case 1:
+      return g.node("Add", {scores, g.floats("mask", {kSeq, kSeq}, causal_floats(form.hidden))});
     case 2:
-      return g.node("Where", {g.bools("hide", {1, 1, kSeq, kSeq}, causal_bools(false)), g.scalar(form.hidden), scores});
+      return g.node("Where", {g.bools("hide", {1, 1, kSeq, kSeq}, causal_bools(false)),
+                              g.scalar(form.hidden), scores});
     case 3:
-      return g.node("Where", {g.bools("keep", {1, 1, kSeq, kSeq}, causal_bools(true)), scores, g.scalar(form.hidden)});
-    case 4: return g.node("Add", {g.input("bias", {"batch", 1, kSeq, kSeq}), scores});
+      return g.node("Where", {g.bools("keep", {1, 1, kSeq, kSeq}, causal_bools(true)), scores,
+                              g.scalar(form.hidden)});
+    case 4:
+      return g.node("Add", {g.input("bias", {"batch", 1, kSeq, kSeq}), scores});
     case 5: {  // hides one column of each row only
       std::vector<double> values(kSeq * kSeq, 0);
-      for (int64_t i = 0; i < kSeq; i++) values[static_cast<size_t>(i * kSeq + (i + 1) % kSeq)] = form.hidden;
+      for (int64_t i = 0; i < kSeq; i++)
+        values[static_cast<size_t>(i * kSeq + (i + 1) % kSeq)] = form.hidden;
       return g.node("Add", {scores, g.floats("mask", {1, kSeq, kSeq}, values)});
     }
     case 6: {  // keys of padding, from data
-      const std::string padding = g.input("padding", {"batch", 1, 1, kSeq}, ::onnx::TensorProto::BOOL);
+      const std::string padding =
+          g.input("padding", {"batch", 1, 1, kSeq}, ::onnx::TensorProto::BOOL);
       return g.node("Where", {padding, g.scalar(form.hidden), scores});
     }
-    default: return scores;
+    default:
+      return scores;
   }
 }
 
@@ -331,9 +351,11 @@ std::string transposed_keys(GraphBuilder& g, const std::string& name, const Atte
   }
   std::string k = g.input(name, {"batch", heads, kSeq, kDim});
   if (form.grouped) k = repeat(g, k);
-  if (form.transpose == 0) return g.node("Transpose", {k}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
+  if (form.transpose == 0)
+    return g.node("Transpose", {k}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
   const std::string merged = g.node("Reshape", {k, g.shape({-1, kSeq, kDim})});
-  const std::string swapped = g.node("Transpose", {merged}, {{"perm", std::vector<int64_t>{0, 2, 1}}});
+  const std::string swapped =
+      g.node("Transpose", {merged}, {{"perm", std::vector<int64_t>{0, 2, 1}}});
   return g.node("Reshape", {swapped, g.shape({-1, kHeads, kDim, kSeq})});
 }
 
@@ -419,7 +441,8 @@ TEST_CASE("scores replaced by a moderate number are no Attention", "[canonical]"
 TEST_CASE("rows that hide everything and are set to zero afterwards", "[canonical]") {
   GraphBuilder g = start();
   const std::string q = g.input("q", {"batch", 2, 3, 4}), v = g.input("v", {"batch", 2, 3, 4});
-  const std::string k = g.node("Transpose", {g.input("k", {"batch", 2, 3, 4})}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
+  const std::string k = g.node("Transpose", {g.input("k", {"batch", 2, 3, 4})},
+                               {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
   const std::string hide = g.bools("hide", {3, 3}, {1, 1, 1, 0, 1, 0, 0, 0, 1});
   const std::string scores = g.node("Where", {hide, g.scalar(-INFINITY), g.node("MatMul", {q, k})});
   const std::string p = g.node("Softmax", {scores}, {{"axis", 3}});
@@ -431,7 +454,8 @@ TEST_CASE("rows that hide everything and are set to zero afterwards", "[canonica
 TEST_CASE("softmax over another dim is no Attention", "[canonical]") {
   GraphBuilder g = start();
   const std::string q = g.input("q", {"batch", 2, 3, 4}), v = g.input("v", {"batch", 2, 3, 4});
-  const std::string k = g.node("Transpose", {g.input("k", {"batch", 2, 3, 4})}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
+  const std::string k = g.node("Transpose", {g.input("k", {"batch", 2, 3, 4})},
+                               {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
   g.output(g.node("MatMul", {g.node("Softmax", {g.node("MatMul", {q, k})}, {{"axis", 2}}), v}));
   check_not_rewritten(g, "Attention");
 }

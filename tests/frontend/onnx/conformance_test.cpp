@@ -1,5 +1,5 @@
-// ONNX's own node tests: every operator that has an import rule is imported, run and compared with the expected outputs.
-// Prints a table: passed, failed, and what is not claimed, with the reason.
+// ONNX's own node tests: every operator that has an import rule is imported, run and compared with
+// the expected outputs. Prints a table: passed, failed, and what is not claimed, with the reason.
 
 #include <catch2/catch.hpp>
 
@@ -61,24 +61,29 @@ constexpr Exception kNotClaimed[] = {
     {"test_reflect_pad", "only constant padding"},
 };
 
-// Operators that have not changed from their first version to opset 13: their tests count as of opset 13, where our
-// rules begin.
-constexpr const char* kUnchanged[] = {"And",     "Cos",   "GlobalAveragePool", "Not", "Or", "Range", "ReduceLogSumExp",
-                                      "ReduceL1", "Sin", "Softplus"};
+// Operators that have not changed from their first version to opset 13: their tests count as of
+// opset 13, where our rules begin.
+constexpr const char* kUnchanged[] = {"And", "Cos",     "GlobalAveragePool", "Not",
+                                      "Or",  "Range",   "ReduceLogSumExp",   "ReduceL1",
+                                      "Sin", "Softplus"};
 
 void raise_opset(ModelProto* model) {
   for (const auto& node : model->graph().node()) {
-    if (std::find(std::begin(kUnchanged), std::end(kUnchanged), node.op_type()) == std::end(kUnchanged)) return;
+    if (std::find(std::begin(kUnchanged), std::end(kUnchanged), node.op_type()) ==
+        std::end(kUnchanged))
+      return;
   }
   for (auto& import : *model->mutable_opset_import()) {
     if (import.domain().empty() && import.version() < 13) import.set_version(13);
   }
 }
 
-// The statistics that LayerNormalization can give back are outputs for inference engines; only y is claimed.
+// The statistics that LayerNormalization can give back are outputs for inference engines; only y is
+// claimed.
 void keep_first_output(ModelProto* model) {
   auto* graph = model->mutable_graph();
-  if (graph->node_size() == 1 && graph->node(0).op_type() == "LayerNormalization" && graph->output_size() > 1) {
+  if (graph->node_size() == 1 && graph->node(0).op_type() == "LayerNormalization" &&
+      graph->output_size() > 1) {
     graph->mutable_output()->DeleteSubrange(1, graph->output_size() - 1);
   }
 }
@@ -88,13 +93,15 @@ struct Row {
   std::map<std::string, int> not_claimed;  // reason -> count
 };
 
-// Integer inputs as initializers: shapes, axes and bounds that are constants in every model that can be trained.
+// Integer inputs as initializers: shapes, axes and bounds that are constants in every model that
+// can be trained.
 ModelProto with_constant_integers(ModelProto model, const std::vector<TensorProto>& inputs) {
   auto* graph = model.mutable_graph();
   google::protobuf::RepeatedPtrField<::onnx::ValueInfoProto> kept;
   for (int i = 0; i < graph->input_size(); i++) {
     const int type = inputs[static_cast<size_t>(i)].data_type();
-    const bool data = i == 0 || (type != TensorProto::INT64 && type != TensorProto::INT32 && type != TensorProto::BOOL);
+    const bool data = i == 0 || (type != TensorProto::INT64 && type != TensorProto::INT32 &&
+                                 type != TensorProto::BOOL);
     if (data) {
       *kept.Add() = graph->input(i);
       continue;
@@ -147,7 +154,8 @@ std::optional<Case> load(const fs::path& folder, const ModelProto& model) {
 }
 
 // "" when the outputs agree.
-std::string compare(const std::vector<ops::Tensor>& got, const std::vector<ops::Tensor>& expected, double tolerance) {
+std::string compare(const std::vector<ops::Tensor>& got, const std::vector<ops::Tensor>& expected,
+                    double tolerance) {
   if (got.size() != expected.size()) return "wrong number of outputs";
   for (size_t k = 0; k < got.size(); k++) {
     if (got[k].dtype != expected[k].dtype) return "wrong type of output";
@@ -156,7 +164,8 @@ std::string compare(const std::vector<ops::Tensor>& got, const std::vector<ops::
       const double a = ops::get_number(got[k], i), b = ops::get_number(expected[k], i);
       if (std::isnan(a) && std::isnan(b)) continue;
       if (!(a == b || std::abs(a - b) <= 1e-5 + tolerance * std::abs(b))) {
-        return "element " + std::to_string(i) + " is " + std::to_string(a) + ", not " + std::to_string(b);
+        return "element " + std::to_string(i) + " is " + std::to_string(a) + ", not " +
+               std::to_string(b);
       }
     }
   }
@@ -184,8 +193,8 @@ std::string run(const Case& test, const ModelProto& model, const test::TempFolde
 
 std::string run_any_form(const Case& test, const test::TempFolder& folder) {
   std::string errors;
-  for (const ModelProto& model :
-       {test.model, with_constant_integers(test.model, test.inputs), with_constants(test.model, test.inputs)}) {
+  for (const ModelProto& model : {test.model, with_constant_integers(test.model, test.inputs),
+                                  with_constants(test.model, test.inputs)}) {
     const std::string error = run(test, model, folder);
     if (error.empty()) return "";
     errors += "\n  " + error;

@@ -12,7 +12,9 @@ using ir::Dim;
 using ir::Shape;
 using test::GraphBuilder;
 
-const Shape& output_shape(const ir::Model& model) { return model.value(model.outputs[0]).type.shape; }
+const Shape& output_shape(const ir::Model& model) {
+  return model.value(model.outputs[0]).type.shape;
+}
 const Dim kB = Dim::batch_size();
 
 }  // namespace
@@ -50,7 +52,8 @@ TEST_CASE("other symbols take the numbers they are bound to", "[dims]") {
 
 TEST_CASE("dims without a size are one error that lists them", "[dims]") {
   GraphBuilder g;
-  const std::string x = g.input("x", {"batch", "sequence", "width"}), y = g.input("y", {"batch", "sequence", "?"});
+  const std::string x = g.input("x", {"batch", "sequence", "width"}),
+                    y = g.input("y", {"batch", "sequence", "?"});
   g.output(g.node("Add", {x, y}));
   const auto imported = test::import_graph(g);
   CHECK(!imported.model);
@@ -69,7 +72,8 @@ TEST_CASE("shape arithmetic leaves no op behind", "[dims]") {
   const std::string width = g.node("Gather", {shape, g.ints("two", {}, {2})});
   const std::string half = g.node("Div", {width, g.ints("heads", {}, {2})});
   auto wide = [&](const std::string& v) { return g.node("Unsqueeze", {v, g.shape({0})}); };
-  const std::string target = g.node("Concat", {wide(batch), g.shape({6, 2}), wide(half)}, {{"axis", 0}});
+  const std::string target =
+      g.node("Concat", {wide(batch), g.shape({6, 2}), wide(half)}, {{"axis", 0}});
   g.output(g.node("Reshape", {x, target}));
   const auto imported = test::import_graph(g);
   INFO(imported.messages);
@@ -140,15 +144,16 @@ TEST_CASE("where the batch is in a Reshape target", "[dims][baked]") {
   };
   CHECK(shape({kB, 6, 8}, {4, 6, 8}, 4) == "[B, 6, 8]");
   CHECK(shape({kB, 6, 8}, {24, 8}, 4) == "[6B, 8]");
-  CHECK(shape({kB, 6, 8}, {4, 6, 4, 2}, 4) == "[B, 6, 4, 2]");   // the second 4 is no batch
+  CHECK(shape({kB, 6, 8}, {4, 6, 4, 2}, 4) == "[B, 6, 4, 2]");  // the second 4 is no batch
   CHECK(shape({kB, 16}, {4, 4, 4}, 4) == "[B, 4, 4]");
   CHECK(shape({kB, 6, 8}, {-1, 8}, 4) == "[6B, 8]");
-  CHECK(shape({kB, 6, 8}, {4, -1}, 4) == "[B, 48]");             // not [4, 12B]
+  CHECK(shape({kB, 6, 8}, {4, -1}, 4) == "[B, 48]");  // not [4, 12B]
   CHECK(shape({kB, 64}, {-1, 4, 16}, 4) == "[B, 4, 16]");
   CHECK(shape({kB, 6, 8}, {0, 0, -1, 4}, std::nullopt) == "[B, 6, 2, 4]");
   CHECK(shape({kB, 6, 8}, {5, 48}, std::nullopt) == "[B, 48]");  // traced with 5 samples
   CHECK(shape({Dim(0, 6), 8}, {4, 6, 8}, 4) == "[B, 6, 8]");
-  CHECK(shape({6, kB, 8}, {24, 8}, 4) == "[6B, 8]");              // merged with a dim before
+  CHECK(shape({6, kB, 8}, {24, 8}, 4) == "[6B, 8]");          // merged with a dim before
+  CHECK(shape({Dim(0, 6), 8}, {6, 2, 8}, 2) == "[6, B, 8]");  // not [3B, 2, 8]
   CHECK(shape({6, kB, 8}, {6, 4, 2, 4}, 4) == "[6, B, 2, 4]");
   CHECK(shape({6, kB, 8}, {6, 20, 2}, std::nullopt) == "[6, 4B, 2]");
   CHECK(shape({kB, 6, 8}, {7, 7}, std::nullopt).find("cannot be told") != std::string::npos);
@@ -168,7 +173,8 @@ TEST_CASE("a baked batch that cannot be found is an error naming the node", "[di
 TEST_CASE("a constant of the traced batch size next to the batch is an error", "[dims][baked]") {
   GraphBuilder g;
   const std::string x = g.input("x", {4, 6});
-  g.output(g.node("Add", {x, g.floats("offset", {4, 6}, std::vector<double>(24, 1))}, {}, "/block/Add"));
+  g.output(
+      g.node("Add", {x, g.floats("offset", {4, 6}, std::vector<double>(24, 1))}, {}, "/block/Add"));
   const auto imported = test::import_graph(g);
   CHECK(!imported.model);
   CHECK(imported.has("E0406"));
@@ -199,8 +205,10 @@ TEST_CASE("a model gives the same rows for every batch size", "[dims]") {
   const auto all = test::run_model(*imported.model, file, inputs, 5);
   for (int64_t row = 0; row < 5; row++) {
     ops::Tensor one = ops::make_tensor(ir::DType::kF32, {1, 6});
-    for (int64_t i = 0; i < 6; i++) ops::set_number(one, i, ops::get_number(inputs.at("x"), row * 6 + i));
+    for (int64_t i = 0; i < 6; i++)
+      ops::set_number(one, i, ops::get_number(inputs.at("x"), row * 6 + i));
     const auto alone = test::run_model(*imported.model, file, {{"x", one}}, 1);
-    for (int64_t i = 0; i < 6; i++) CHECK(ops::get_number(alone[0], i) == ops::get_number(all[0], row * 6 + i));
+    for (int64_t i = 0; i < 6; i++)
+      CHECK(ops::get_number(alone[0], i) == ops::get_number(all[0], row * 6 + i));
   }
 }

@@ -16,7 +16,8 @@ using ::onnx::TensorProto;
 
 TempFolder::TempFolder() {
   std::string pattern = (std::filesystem::temp_directory_path() / "piper-onnx-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a temporary folder");
+  if (::mkdtemp(pattern.data()) == nullptr)
+    throw std::runtime_error("cannot make a temporary folder");
   path_ = pattern;
 }
 
@@ -47,11 +48,14 @@ GraphBuilder& GraphBuilder::use_f64() {
 
 int GraphBuilder::float_type() const { return f64_ ? TensorProto::DOUBLE : TensorProto::FLOAT; }
 
-std::string GraphBuilder::fresh(const std::string& base) { return base + "_" + std::to_string(next_++); }
+std::string GraphBuilder::fresh(const std::string& base) {
+  return base + "_" + std::to_string(next_++);
+}
 
 namespace {
 
-void set_value_info(::onnx::ValueInfoProto* info, const std::string& name, int type, const std::vector<Dim>& dims) {
+void set_value_info(::onnx::ValueInfoProto* info, const std::string& name, int type,
+                    const std::vector<Dim>& dims) {
   info->set_name(name);
   auto* tensor = info->mutable_type()->mutable_tensor_type();
   tensor->set_elem_type(type);
@@ -59,11 +63,13 @@ void set_value_info(::onnx::ValueInfoProto* info, const std::string& name, int t
   for (const Dim& dim : dims) {
     auto* proto = tensor->mutable_shape()->add_dim();
     if (const int64_t* number = std::get_if<int64_t>(&dim)) proto->set_dim_value(*number);
-    if (const std::string* symbol = std::get_if<std::string>(&dim); symbol && *symbol != "?") proto->set_dim_param(*symbol);
+    if (const std::string* symbol = std::get_if<std::string>(&dim); symbol && *symbol != "?")
+      proto->set_dim_param(*symbol);
   }
 }
 
-void fill(TensorProto* tensor, int type, const std::vector<int64_t>& dims, const std::vector<double>& values) {
+void fill(TensorProto* tensor, int type, const std::vector<int64_t>& dims,
+          const std::vector<double>& values) {
   tensor->set_data_type(type);
   for (int64_t dim : dims) tensor->add_dims(dim);
   std::string raw;
@@ -71,16 +77,19 @@ void fill(TensorProto* tensor, int type, const std::vector<int64_t>& dims, const
     const float f = static_cast<float>(value);
     const char b = value != 0;
     if (type == TensorProto::FLOAT) raw.append(reinterpret_cast<const char*>(&f), sizeof(f));
-    if (type == TensorProto::DOUBLE) raw.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    if (type == TensorProto::DOUBLE)
+      raw.append(reinterpret_cast<const char*>(&value), sizeof(value));
     if (type == TensorProto::BOOL) raw.push_back(b);
   }
   tensor->set_raw_data(raw);
 }
 
-void fill_ints(TensorProto* tensor, const std::vector<int64_t>& dims, const std::vector<int64_t>& values) {
+void fill_ints(TensorProto* tensor, const std::vector<int64_t>& dims,
+               const std::vector<int64_t>& values) {
   tensor->set_data_type(TensorProto::INT64);
   for (int64_t dim : dims) tensor->add_dims(dim);
-  tensor->set_raw_data(std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t)));
+  tensor->set_raw_data(
+      std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t)));
 }
 
 }  // namespace
@@ -90,7 +99,8 @@ std::string GraphBuilder::input(const std::string& name, const std::vector<Dim>&
   return name;
 }
 
-std::string GraphBuilder::weight(const std::string& name, const std::vector<int64_t>& dims, double scale) {
+std::string GraphBuilder::weight(const std::string& name, const std::vector<int64_t>& dims,
+                                 double scale) {
   std::mt19937 random(static_cast<uint32_t>(std::hash<std::string>()(name)));
   std::normal_distribution<double> normal(0, scale);
   int64_t count = 1;
@@ -152,7 +162,8 @@ std::string GraphBuilder::node(const std::string& op, const std::vector<std::str
   return last_node().output(0);
 }
 
-std::vector<std::string> GraphBuilder::node_n(const std::string& op, int outputs, const std::vector<std::string>& inputs,
+std::vector<std::string> GraphBuilder::node_n(const std::string& op, int outputs,
+                                              const std::vector<std::string>& inputs,
                                               const std::vector<Attr>& attrs) {
   ::onnx::NodeProto* node = graph().add_node();
   node->set_op_type(op);
@@ -195,11 +206,13 @@ void GraphBuilder::identity(const std::string& from, const std::string& to) {
 
 std::string GraphBuilder::bytes() const { return model_.SerializeAsString(); }
 
-void set_metadata(google::protobuf::Message* message, int field, const std::string& key, const std::string& value) {
+void set_metadata(google::protobuf::Message* message, int field, const std::string& key,
+                  const std::string& value) {
   ::onnx::StringStringEntryProto entry;
   entry.set_key(key);
   entry.set_value(value);
-  *message->GetReflection()->MutableUnknownFields(message)->AddLengthDelimited(field) = entry.SerializeAsString();
+  *message->GetReflection()->MutableUnknownFields(message)->AddLengthDelimited(field) =
+      entry.SerializeAsString();
 }
 
 Imported import_file(const std::string& path, const frontend::ImportOptions& options) {
@@ -222,8 +235,8 @@ Imported import_graph(const GraphBuilder& graph, const frontend::ImportOptions& 
 }
 
 int count_ops(const ir::Model& model, const std::string& kind) {
-  return static_cast<int>(
-      std::count_if(model.ops.begin(), model.ops.end(), [&](const ir::Op& op) { return op.kind == kind; }));
+  return static_cast<int>(std::count_if(model.ops.begin(), model.ops.end(),
+                                        [&](const ir::Op& op) { return op.kind == kind; }));
 }
 
 const ir::Op& find_op(const ir::Model& model, const std::string& kind) {

@@ -37,9 +37,12 @@ class GraphBuilder {
   std::string input(const std::string& name, const std::vector<Dim>& dims, int type = 0);
   // Random normal values from a seed made of the name.
   std::string weight(const std::string& name, const std::vector<int64_t>& dims, double scale = 0.5);
-  std::string floats(const std::string& name, const std::vector<int64_t>& dims, const std::vector<double>& values);
-  std::string ints(const std::string& name, const std::vector<int64_t>& dims, const std::vector<int64_t>& values);
-  std::string bools(const std::string& name, const std::vector<int64_t>& dims, const std::vector<int>& values);
+  std::string floats(const std::string& name, const std::vector<int64_t>& dims,
+                     const std::vector<double>& values);
+  std::string ints(const std::string& name, const std::vector<int64_t>& dims,
+                   const std::vector<int64_t>& values);
+  std::string bools(const std::string& name, const std::vector<int64_t>& dims,
+                    const std::vector<int>& values);
   std::string scalar(double value);                     // a Constant node
   std::string shape(const std::vector<int64_t>& dims);  // a Constant node of int64[n]
 
@@ -53,9 +56,10 @@ class GraphBuilder {
     std::variant<int64_t, double, std::string, std::vector<int64_t>> value;
   };
   // One output; its name follows from the op unless `name` is given, which then is the node's name.
-  std::string node(const std::string& op, const std::vector<std::string>& inputs, const std::vector<Attr>& attrs = {},
-                   const std::string& name = "");
-  std::vector<std::string> node_n(const std::string& op, int outputs, const std::vector<std::string>& inputs,
+  std::string node(const std::string& op, const std::vector<std::string>& inputs,
+                   const std::vector<Attr>& attrs = {}, const std::string& name = "");
+  std::vector<std::string> node_n(const std::string& op, int outputs,
+                                  const std::vector<std::string>& inputs,
                                   const std::vector<Attr>& attrs = {});
   void output(const std::string& value);
   // Makes a Constant node's value under a name of the caller's choice.
@@ -75,7 +79,8 @@ class GraphBuilder {
 };
 
 // Sets metadata that the installed schema does not know: an entry of `field` in `message`.
-void set_metadata(google::protobuf::Message* message, int field, const std::string& key, const std::string& value);
+void set_metadata(google::protobuf::Message* message, int field, const std::string& key,
+                  const std::string& value);
 
 struct Imported {
   std::optional<ir::Model> model;

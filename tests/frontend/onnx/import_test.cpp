@@ -1,4 +1,5 @@
-// Constants, functions, sequences, branches, optional inputs: what never becomes an op, and what is folded.
+// Constants, functions, sequences, branches, optional inputs: what never becomes an op, and what is
+// folded.
 
 #include <catch2/catch.hpp>
 
@@ -26,7 +27,8 @@ std::vector<double> first_output(const GraphBuilder& g, std::vector<double> x) {
   for (size_t i = 0; i < x.size(); i++) ops::set_number(tensor, static_cast<int64_t>(i), x[i]);
   const auto outputs = test::run_model(*imported.model, file, {{"x", tensor}}, 1);
   std::vector<double> values;
-  for (int64_t i = 0; i < outputs[0].elements(); i++) values.push_back(ops::get_number(outputs[0], i));
+  for (int64_t i = 0; i < outputs[0].elements(); i++)
+    values.push_back(ops::get_number(outputs[0], i));
   return values;
 }
 
@@ -95,8 +97,11 @@ TEST_CASE("constants in all their forms", "[import]") {
   attribute->set_name("value_floats");
   attribute->set_type(::onnx::AttributeProto::FLOATS);
   for (float f : {1.f, 2.f, 3.f}) attribute->add_floats(f);
-  const std::string whole = g.node("Cast", {g.node("Constant", {}, {{"value_int", 10}})}, {{"to", 1}});
-  const std::string list = g.node("Cast", {g.node("Constant", {}, {{"value_ints", std::vector<int64_t>{5, 6, 7}}})}, {{"to", 1}});
+  const std::string whole =
+      g.node("Cast", {g.node("Constant", {}, {{"value_int", 10}})}, {{"to", 1}});
+  const std::string list =
+      g.node("Cast", {g.node("Constant", {}, {{"value_ints", std::vector<int64_t>{5, 6, 7}}})},
+             {{"to", 1}});
   std::string y = g.node("Mul", {x, one});
   y = g.node("Add", {g.node("Add", {y, many}), g.node("Add", {whole, list})});
   g.output(y);
@@ -180,7 +185,8 @@ TEST_CASE("sequences of parts become slices", "[import]") {
 
   GraphBuilder back;
   const std::string y = back.input("x", {"batch", 6});
-  const std::string split = back.node("SplitToSequence", {y, back.ints("sizes", {2}, {4, 2})}, {{"axis", 1}});
+  const std::string split =
+      back.node("SplitToSequence", {y, back.ints("sizes", {2}, {4, 2})}, {{"axis", 1}});
   back.output(back.node("ConcatFromSequence", {split}, {{"axis", 1}}));
   CHECK(first_output(back, {1, 2, 3, 4, 5, 6}) == std::vector<double>{1, 2, 3, 4, 5, 6});
 }

@@ -11,9 +11,9 @@
 namespace {
 
 using namespace piper;
-using ::onnx::TensorProto;
 using frontend::Initializer;
 using frontend::InitializerReader;
+using ::onnx::TensorProto;
 
 template <class T>
 std::vector<T> values_of(const Initializer& tensor) {
@@ -22,7 +22,8 @@ std::vector<T> values_of(const Initializer& tensor) {
   return values;
 }
 
-TensorProto* add(test::GraphBuilder& g, const char* name, int type, const std::vector<int64_t>& dims) {
+TensorProto* add(test::GraphBuilder& g, const char* name, int type,
+                 const std::vector<int64_t>& dims) {
   TensorProto* tensor = g.graph().add_initializer();
   tensor->set_name(name);
   tensor->set_data_type(type);
@@ -30,7 +31,8 @@ TensorProto* add(test::GraphBuilder& g, const char* name, int type, const std::v
   return tensor;
 }
 
-void set_external(TensorProto* tensor, const std::string& location, const std::string& offset, const std::string& length) {
+void set_external(TensorProto* tensor, const std::string& location, const std::string& offset,
+                  const std::string& length) {
   tensor->set_data_location(TensorProto::EXTERNAL);
   auto entry = [&](const char* key, const std::string& value) {
     if (value.empty()) return;
@@ -44,8 +46,8 @@ void set_external(TensorProto* tensor, const std::string& location, const std::s
 }
 
 // The error of finding `w`, which is stored outside, or "" when it is found.
-std::string external_error(const test::TempFolder& folder, const std::string& location, const std::string& offset = "",
-                           const std::string& length = "") {
+std::string external_error(const test::TempFolder& folder, const std::string& location,
+                           const std::string& offset = "", const std::string& length = "") {
   test::GraphBuilder g;
   set_external(add(g, "w", TensorProto::FLOAT, {2}), location, offset, length);
   auto reader = InitializerReader::open(folder.write("model.onnx", g.bytes()));
@@ -71,7 +73,8 @@ TEST_CASE("initializers in typed fields and in raw bytes", "[weights]") {
   test::TempFolder folder;
   auto reader = InitializerReader::open(folder.write("model.onnx", g.bytes()));
   REQUIRE(reader);
-  CHECK(reader->names() == std::vector<std::string>{"f32", "f64", "i64", "i32", "bool", "bf16", "raw", "empty"});
+  CHECK(reader->names() ==
+        std::vector<std::string>{"f32", "f64", "i64", "i32", "bool", "bf16", "raw", "empty"});
   auto f32 = reader->find("f32");
   REQUIRE(f32);
   CHECK(f32->dims == std::vector<int64_t>{2, 1});
@@ -105,7 +108,8 @@ TEST_CASE("types without a place in Piper and wrong sizes are errors", "[weights
 TEST_CASE("external data below the model's folder is mapped", "[weights]") {
   test::TempFolder folder;
   const float values[] = {9, 9, 1, 2};
-  folder.write("sub/weights.bin", std::string(reinterpret_cast<const char*>(values), sizeof(values)));
+  folder.write("sub/weights.bin",
+               std::string(reinterpret_cast<const char*>(values), sizeof(values)));
   test::GraphBuilder g;
   set_external(add(g, "w", TensorProto::FLOAT, {2}), "sub/weights.bin", "8", "8");
   auto reader = InitializerReader::open(folder.write("model.onnx", g.bytes()));
@@ -121,7 +125,9 @@ TEST_CASE("external data elsewhere or cut short is refused", "[weights]") {
   test::TempFolder outside;
   folder.write("short.bin", "12345");
   outside.write("secret.bin", "12345678");
-  auto says = [](const std::string& message, const char* part) { return message.find(part) != std::string::npos; };
+  auto says = [](const std::string& message, const char* part) {
+    return message.find(part) != std::string::npos;
+  };
   CHECK(says(external_error(folder, outside.file("secret.bin")), "not below"));
   CHECK(says(external_error(folder, "../secret.bin"), "not below"));
   CHECK(says(external_error(folder, "sub/../../secret.bin"), "not below"));

@@ -25,8 +25,10 @@ void check_golden(const std::string& path, const std::string& text) {
 TEST_CASE("inspect shows modules, parameters and totals", "[inspect]") {
   const auto imported = piper::test::import_file("models/mlp/mlp.onnx");
   REQUIRE(imported.model);
-  check_golden("tests/frontend/onnx/golden/mlp.inspect.txt", piper::frontend::inspect_text(*imported.model));
-  check_golden("tests/frontend/onnx/golden/mlp.inspect.json", piper::frontend::inspect_json(*imported.model));
+  check_golden("tests/frontend/onnx/golden/mlp.inspect.txt",
+               piper::frontend::inspect_text(*imported.model));
+  check_golden("tests/frontend/onnx/golden/mlp.inspect.json",
+               piper::frontend::inspect_json(*imported.model));
 }
 
 TEST_CASE("inspect says what a folded weight is stored as", "[inspect]") {

@@ -20,8 +20,8 @@ KnownInts list(std::vector<Dim> values) {
 KnownInts number(Dim value) { return {ir::DType::kI64, {}, {value}}; }
 
 // "[1, B]:[2]" for values and shape, or "unknown".
-std::string evaluate(const std::string& op, const std::vector<KnownInts>& inputs, const ir::Attrs& attrs = {},
-                     int opset = 17) {
+std::string evaluate(const std::string& op, const std::vector<KnownInts>& inputs,
+                     const ir::Attrs& attrs = {}, int opset = 17) {
   frontend::KnownNode node{op, opset, attrs, {}};
   for (const KnownInts& input : inputs) node.inputs.push_back(&input);
   auto result = frontend::evaluate_known(node);
@@ -57,7 +57,8 @@ TEST_CASE("comparisons hold for every batch size or are unknown", "[known]") {
   CHECK(evaluate("Min", {number(kB), number(0)}) == "[0]:[]");
   CHECK(evaluate("Max", {number(kB), number(0)}) == "[B]:[]");
   CHECK(evaluate("Max", {number(kB), number(4)}) == "unknown");
-  CHECK(evaluate("Where", {KnownInts{ir::DType::kBool, {2}, {1, 0}}, list({kB, kB}), number(5)}) == "[B, 5]:[2]");
+  CHECK(evaluate("Where", {KnownInts{ir::DType::kBool, {2}, {1, 0}}, list({kB, kB}), number(5)}) ==
+        "[B, 5]:[2]");
 }
 
 TEST_CASE("picking and joining", "[known]") {
@@ -67,8 +68,10 @@ TEST_CASE("picking and joining", "[known]") {
   CHECK(evaluate("Concat", {list({kB}), list({2, 3})}, {{"axis", int64_t{0}}}) == "[B, 2, 3]:[3]");
   CHECK(evaluate("Slice", {list({kB, 6, 8}), list({1}), list({INT64_MAX})}) == "[6, 8]:[2]");
   CHECK(evaluate("Slice", {list({kB, 6, 8}), list({INT64_MIN}), list({-1})}) == "[B, 6]:[2]");
-  CHECK(evaluate("Slice", {list({1, 2, 3}), list({2}), list({INT64_MIN}), list({0}), list({-1})}) == "[3, 2, 1]:[3]");
-  CHECK(evaluate("Slice", {list({1, 2, 3}), list({0}), list({3}), list({0}), list({2})}) == "[1, 3]:[2]");
+  CHECK(evaluate("Slice", {list({1, 2, 3}), list({2}), list({INT64_MIN}), list({0}), list({-1})}) ==
+        "[3, 2, 1]:[3]");
+  CHECK(evaluate("Slice", {list({1, 2, 3}), list({0}), list({3}), list({0}), list({2})}) ==
+        "[1, 3]:[2]");
   CHECK(evaluate("Slice", {list({1, 2, 3}), list({5}), list({9})}) == "[]:[0]");
   CHECK(evaluate("Unsqueeze", {number(kB), list({0})}) == "[B]:[1]");
   CHECK(evaluate("Unsqueeze", {number(kB)}, {{"axes", std::vector<int64_t>{0}}}, 11) == "[B]:[1]");

@@ -24,10 +24,14 @@ ops::Tensor read_safetensor(const std::string& path, const std::string& name) {
   file.read(header.data(), static_cast<std::streamsize>(header_size));
   const auto entry = nlohmann::json::parse(header).at(name);
   const std::string type = entry.at("dtype");
-  const ir::DType dtype = type == "I64" ? ir::DType::kI64 : type == "F64" ? ir::DType::kF64 : ir::DType::kF32;
+  const ir::DType dtype = type == "I64"   ? ir::DType::kI64
+                          : type == "F64" ? ir::DType::kF64
+                                          : ir::DType::kF32;
   ops::Tensor tensor = ops::make_tensor(dtype, entry.at("shape").get<std::vector<int64_t>>());
-  file.seekg(static_cast<std::streamoff>(8 + header_size + entry.at("data_offsets")[0].get<uint64_t>()));
-  file.read(reinterpret_cast<char*>(tensor.bytes.data()), static_cast<std::streamsize>(tensor.bytes.size()));
+  file.seekg(
+      static_cast<std::streamoff>(8 + header_size + entry.at("data_offsets")[0].get<uint64_t>()));
+  file.read(reinterpret_cast<char*>(tensor.bytes.data()),
+            static_cast<std::streamsize>(tensor.bytes.size()));
   REQUIRE(file.good());
   return tensor;
 }
@@ -75,10 +79,15 @@ void check_loss(const std::string& name, const std::string& file, const ir::Mode
   const std::string target_name = name == "mlp" ? "y" : "labels";
   const std::string input = model.value(model.inputs[0]).name;
   const auto outputs = test::run_model(
-      model, file, {{input, first_samples(read_safetensor(folder + "data.safetensors", input), kBatch)}}, kBatch);
-  const ops::Tensor target = first_samples(read_safetensor(folder + "data.safetensors", target_name), kBatch);
-  const double loss = name == "mlp" ? mean_squared_error(outputs[0], target) : cross_entropy(outputs[0], target);
-  const double golden = ops::get_number(read_safetensor(folder + "golden.safetensors", "loss64.0"), 0);
+      model, file,
+      {{input, first_samples(read_safetensor(folder + "data.safetensors", input), kBatch)}},
+      kBatch);
+  const ops::Tensor target =
+      first_samples(read_safetensor(folder + "data.safetensors", target_name), kBatch);
+  const double loss =
+      name == "mlp" ? mean_squared_error(outputs[0], target) : cross_entropy(outputs[0], target);
+  const double golden =
+      ops::get_number(read_safetensor(folder + "golden.safetensors", "loss64.0"), 0);
   CHECK(loss == Approx(golden).epsilon(1e-6));
 }
 
@@ -90,8 +99,11 @@ void check_parameters(const std::string& name, const ir::Model& model) {
     CHECK(!param.transposed);
     elements += ir::num_elements(param.type.shape).constant;
   }
-  const std::map<std::string, int64_t> expected = {
-      {"mlp", 5960}, {"gpt", 1288640}, {"gpt_tiny", 53440}, {"llama", 217664}, {"llama_tiny", 50464}};
+  const std::map<std::string, int64_t> expected = {{"mlp", 5960},
+                                                   {"gpt", 1288640},
+                                                   {"gpt_tiny", 53440},
+                                                   {"llama", 217664},
+                                                   {"llama_tiny", 50464}};
   CHECK(elements == expected.at(name));
 }
 
@@ -100,7 +112,8 @@ void check_no_shape_ops(const ir::Model& model) {
   for (const ir::Op& op : model.ops) {
     INFO(op.kind << " of " << op.name);
     for (const char* kind : {"Expand", "Fill", "Range", "Where", "Cast", "Identity"}) {
-      if (op.path.rfind("layers.4", 0) == 0 || op.path == "layers.0") continue;  // mlp's own mask and index
+      if (op.path.rfind("layers.4", 0) == 0 || op.path == "layers.0")
+        continue;  // mlp's own mask and index
       CHECK(op.kind != kind);
     }
     CHECK(!op.path.empty());
@@ -134,7 +147,8 @@ TEST_CASE("gpt imports to its blocks", "[models]") {
   const ir::Model model = import_model(name, dynamo);
   INFO(name << (dynamo ? " dynamo" : "") << "\n" << to_string(model));
   CHECK(counts(model) ==
-        "Add 9, Attention 4, Gather 2, Gelu 4, LayerNorm 9, Linear 17, Reshape 16, Slice 12, Transpose 16, ");
+        "Add 9, Attention 4, Gather 2, Gelu 4, LayerNorm 9, Linear 17, Reshape 16, Slice 12, "
+        "Transpose 16, ");
   for (const ir::Op& op : model.ops) {
     if (op.kind == "Linear" && op.path != "lm_head") CHECK(op.inputs.size() == 3);
     if (op.kind == "Attention") {
@@ -155,12 +169,14 @@ TEST_CASE("llama imports to its blocks", "[models]") {
   const ir::Model model = import_model(name, dynamo);
   INFO(name << (dynamo ? " dynamo" : "") << "\n" << to_string(model));
   CHECK(counts(model) ==
-        "Add 8, Attention 4, Gather 1, Linear 29, Reshape 16, RmsNorm 9, Rotary 8, SwiGlu 4, Transpose 16, ");
+        "Add 8, Attention 4, Gather 1, Linear 29, Reshape 16, RmsNorm 9, Rotary 8, SwiGlu 4, "
+        "Transpose 16, ");
   for (const ir::Op& op : model.ops) {
     if (op.kind != "Attention") continue;
     CHECK(op.attrs.i("causal") == 1);
     CHECK(model.value(op.inputs[0]).type.shape[1] == ir::Dim(4));
-    CHECK(model.value(op.inputs[1]).type.shape[1] == ir::Dim(2));  // keys are not repeated for their groups
+    CHECK(model.value(op.inputs[1]).type.shape[1] ==
+          ir::Dim(2));  // keys are not repeated for their groups
     CHECK(model.value(op.inputs[2]).type.shape[1] == ir::Dim(2));
   }
   CHECK(model.constants.size() == 2);  // one cos and one sin table for all layers
@@ -174,12 +190,14 @@ TEST_CASE("mlp imports with its tied weight, mask and index", "[models]") {
   const ir::Model model = import_model("mlp", dynamo);
   INFO(to_string(model));
   CHECK(counts(model) ==
-        "Add 3, Cast 1, Concat 2, Gather 1, Greater 2, LayerNorm 1, Linear 7, Mul 1, Neg 1, ReduceSum 1, Relu 3, "
+        "Add 3, Cast 1, Concat 2, Gather 1, Greater 2, LayerNorm 1, Linear 7, Mul 1, Neg 1, "
+        "ReduceSum 1, Relu 3, "
         "Sigmoid 1, Tanh 1, Where 1, ");
   std::map<std::string, int> uses;
   for (const ir::Op& op : model.ops) {
     for (ir::ValueId id : op.inputs) {
-      if (id.valid() && model.value(id).param.valid()) uses[model.params[model.value(id).param.index()].name]++;
+      if (id.valid() && model.value(id).param.valid())
+        uses[model.params[model.value(id).param.index()].name]++;
     }
   }
   CHECK(uses[dynamo ? "layers.6.weight" : "layers.2.weight"] == 2);
@@ -192,7 +210,8 @@ TEST_CASE("both exporters give the same paths", "[models]") {
   const std::string name = GENERATE("mlp", "gpt_tiny", "llama_tiny");
   std::multiset<std::string> paths[2];
   for (bool dynamo : {false, true}) {
-    for (const ir::Op& op : import_model(name, dynamo).ops) paths[dynamo].insert(op.kind + " in " + op.path);
+    for (const ir::Op& op : import_model(name, dynamo).ops)
+      paths[dynamo].insert(op.kind + " in " + op.path);
   }
   CHECK(paths[0] == paths[1]);
 }

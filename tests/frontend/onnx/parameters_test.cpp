@@ -28,7 +28,8 @@ ir::Model import(const GraphBuilder& g, bool canonicalise = true) {
 void set_kind(GraphBuilder& g, const std::string& name, const std::string& kind) {
   auto* info = g.graph().add_value_info();
   info->set_name(name);
-  test::set_metadata(info, frontend::kValueInfoMetadata, "pkg.torch.export.graph_signature.InputSpec.kind", kind);
+  test::set_metadata(info, frontend::kValueInfoMetadata,
+                     "pkg.torch.export.graph_signature.InputSpec.kind", kind);
 }
 
 void set_scopes(GraphBuilder& g, const std::string& list) {
@@ -51,7 +52,8 @@ TEST_CASE("floats that a gradient reaches are parameters", "[params]") {
   const ir::Model model = import(g);
   REQUIRE(find(model, "block.scale"));
   CHECK(find(model, "block.scale")->trainable);
-  // A named float buffer stays a value of the file that is not trained; what has no name is a constant.
+  // A named float buffer stays a value of the file that is not trained; what has no name is a
+  // constant.
   REQUIRE(find(model, "rotary.inv_freq"));
   CHECK(find(model, "rotary.inv_freq")->is_buffer);
   CHECK(!find(model, "rotary.inv_freq")->trainable);
@@ -106,7 +108,8 @@ TEST_CASE("a de-duplicated twin gets its own parameter back", "[params]") {
 TEST_CASE("a folded weight gets its name from the module that reads it", "[params]") {
   GraphBuilder g;
   const std::string x = g.input("x", {"batch", 4});
-  g.output(g.node("MatMul", {x, g.weight("onnx::MatMul_12", {4, 6})}, {}, "/model/layers.0/mlp/up_proj/MatMul"));
+  g.output(g.node("MatMul", {x, g.weight("onnx::MatMul_12", {4, 6})}, {},
+                  "/model/layers.0/mlp/up_proj/MatMul"));
   const ir::Model model = import(g);
   REQUIRE(model.params.size() == 1);
   CHECK(model.params[0].name == "model.layers.0.mlp.up_proj.weight");
@@ -121,7 +124,8 @@ TEST_CASE("a folded weight gets its name from the optimizer's note", "[params]")
   g.output(g.node("MatMul", {x, g.weight("val_7", {4, 6})}));
   auto* info = g.graph().add_value_info();
   info->set_name("val_7");
-  test::set_metadata(info, frontend::kValueInfoMetadata, "pkg.onnxscript.optimizer.folded_from", "['fc.weight']");
+  test::set_metadata(info, frontend::kValueInfoMetadata, "pkg.onnxscript.optimizer.folded_from",
+                     "['fc.weight']");
   const ir::Model model = import(g);
   REQUIRE(model.params.size() == 1);
   CHECK(model.params[0].name == "fc.weight");
@@ -160,14 +164,16 @@ TEST_CASE("a folded copy of a shared weight is the shared weight again", "[param
   set_kind(g, "lm_head.weight", "PARAMETER");
   auto* info = g.graph().add_value_info();
   info->set_name("val_7");
-  test::set_metadata(info, frontend::kValueInfoMetadata, "pkg.onnxscript.optimizer.folded_from", "['lm_head.weight']");
+  test::set_metadata(info, frontend::kValueInfoMetadata, "pkg.onnxscript.optimizer.folded_from",
+                     "['lm_head.weight']");
   const ir::Model model = import(g);
   REQUIRE(model.params.size() == 1);
   CHECK(test::count_ops(model, "Linear") == 1);
   CHECK(test::find_op(model, "Linear").attrs.i("trans_w") == 1);
 }
 
-TEST_CASE("values that torch.export computed are no parameters, whatever they are called", "[params]") {
+TEST_CASE("values that torch.export computed are no parameters, whatever they are called",
+          "[params]") {
   GraphBuilder g;
   const std::string x = g.input("x", {"batch", 4});
   const std::string y = g.node("Mul", {x, g.weight("a.weight", {4})});
@@ -214,7 +220,8 @@ TEST_CASE("initializers that old files list as inputs are no data", "[params]") 
   CHECK(model.params.size() == 1);
 }
 
-TEST_CASE("paths come from scopes, then from names, then from parameters, then from neighbours", "[paths]") {
+TEST_CASE("paths come from scopes, then from names, then from parameters, then from neighbours",
+          "[paths]") {
   GraphBuilder g;
   const std::string x = g.input("x", {"batch", 4});
   std::string y = g.node("Relu", {x}, {}, "node_relu");
@@ -228,7 +235,8 @@ TEST_CASE("paths come from scopes, then from names, then from parameters, then f
   const ir::Model model = import(g);
   std::vector<std::string> paths;
   for (const ir::Op& op : model.ops) paths.push_back(op.path);
-  CHECK(paths == std::vector<std::string>{"model.layers.0.act", "model.layers.1.mlp.act", "model.layers.2", "", "", ""});
+  CHECK(paths == std::vector<std::string>{"model.layers.0.act", "model.layers.1.mlp.act",
+                                          "model.layers.2", "", "", ""});
 }
 
 TEST_CASE("an op takes its consumers' path when they agree, else its producer's", "[paths]") {
@@ -241,10 +249,12 @@ TEST_CASE("an op takes its consumers' path when they agree, else its producer's"
   for (const ir::Op& op : model.ops) CHECK(op.path == "block");
 }
 
-TEST_CASE("names of inputs, parameters and outputs are the file's, and all names differ", "[params]") {
+TEST_CASE("names of inputs, parameters and outputs are the file's, and all names differ",
+          "[params]") {
   GraphBuilder g;
   const std::string x = g.input("x", {"batch", 4});
-  const std::string a = g.node("Gemm", {x, g.weight("w", {4, 4}), g.weight("b", {4})}, {{"alpha", 0.5}}, "x");
+  const std::string a =
+      g.node("Gemm", {x, g.weight("w", {4, 4}), g.weight("b", {4})}, {{"alpha", 0.5}}, "x");
   g.last_node().set_output(0, std::string("a"));
   g.output("a");
   const ir::Model model = import(g);

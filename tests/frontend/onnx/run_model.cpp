@@ -9,7 +9,8 @@
 
 namespace piper::test {
 
-std::map<std::string, ops::Tensor> random_inputs(const ir::Model& model, int64_t batch, int64_t limit) {
+std::map<std::string, ops::Tensor> random_inputs(const ir::Model& model, int64_t batch,
+                                                 int64_t limit) {
   std::mt19937 random(7);
   std::normal_distribution<double> normal;
   std::uniform_int_distribution<int64_t> integer(0, limit - 1);
@@ -19,9 +20,10 @@ std::map<std::string, ops::Tensor> random_inputs(const ir::Model& model, int64_t
     ops::Tensor tensor = ops::make_tensor(value.type.dtype, ir::at(value.type.shape, batch));
     for (int64_t i = 0; i < tensor.elements(); i++) {
       const bool is_bool = value.type.dtype == ir::DType::kBool;
-      ops::set_number(tensor, i, ir::is_float(value.type.dtype) ? normal(random)
-                                 : is_bool                      ? static_cast<double>(integer(random) % 2)
-                                                                : static_cast<double>(integer(random)));
+      ops::set_number(tensor, i,
+                      ir::is_float(value.type.dtype) ? normal(random)
+                      : is_bool                      ? static_cast<double>(integer(random) % 2)
+                                                     : static_cast<double>(integer(random)));
     }
     inputs[value.name] = std::move(tensor);
   }
@@ -29,7 +31,8 @@ std::map<std::string, ops::Tensor> random_inputs(const ir::Model& model, int64_t
 }
 
 std::vector<ops::Tensor> run_model(const ir::Model& model, const std::string& file,
-                                   const std::map<std::string, ops::Tensor>& inputs, int64_t batch) {
+                                   const std::map<std::string, ops::Tensor>& inputs,
+                                   int64_t batch) {
   std::map<ir::ValueId, ops::Tensor> given;
   for (ir::ValueId id : model.inputs) given[id] = inputs.at(model.value(id).name);
   auto reader = frontend::InitializerReader::open(file);
@@ -65,17 +68,19 @@ double largest_difference(const std::vector<ops::Tensor>& a, const std::vector<o
   return worst;
 }
 
-Compared compare_canonical(const GraphBuilder& graph, int64_t batch, const frontend::ImportOptions& options) {
+Compared compare_canonical(const GraphBuilder& graph, int64_t batch,
+                           const frontend::ImportOptions& options) {
   TempFolder folder;
   const std::string file = folder.write("model.onnx", graph.bytes());
   frontend::ImportOptions plain_options = options;
   plain_options.canonicalise = false;
   Imported plain = import_file(file, plain_options);
   Imported canonical = import_file(file, options);
-  if (!plain.model || !canonical.model) throw std::runtime_error(plain.messages + canonical.messages);
+  if (!plain.model || !canonical.model)
+    throw std::runtime_error(plain.messages + canonical.messages);
   const auto inputs = random_inputs(*plain.model, batch);
-  const double difference =
-      largest_difference(run_model(*plain.model, file, inputs, batch), run_model(*canonical.model, file, inputs, batch));
+  const double difference = largest_difference(run_model(*plain.model, file, inputs, batch),
+                                               run_model(*canonical.model, file, inputs, batch));
   return {std::move(*plain.model), std::move(*canonical.model), difference};
 }
 

@@ -11,8 +11,10 @@
 
 namespace piper::test {
 
-// Values of all inputs of a model for `batch` samples: floats normal, integers in [0, limit), from a fixed seed.
-std::map<std::string, ops::Tensor> random_inputs(const ir::Model& model, int64_t batch, int64_t limit = 4);
+// Values of all inputs of a model for `batch` samples: floats normal, integers in [0, limit), from
+// a fixed seed.
+std::map<std::string, ops::Tensor> random_inputs(const ir::Model& model, int64_t batch,
+                                                 int64_t limit = 4);
 
 // The outputs for the given inputs; parameters come from the model's file.
 std::vector<ops::Tensor> run_model(const ir::Model& model, const std::string& file,
@@ -21,13 +23,14 @@ std::vector<ops::Tensor> run_model(const ir::Model& model, const std::string& fi
 // The largest difference of two outputs relative to the largest value.
 double largest_difference(const std::vector<ops::Tensor>& a, const std::vector<ops::Tensor>& b);
 
-// Imports a graph as it is and canonicalised, runs both on the same data, and returns the largest difference and the
-// canonical model. Fails the test when the import does.
+// Imports a graph as it is and canonicalised, runs both on the same data, and returns the largest
+// difference and the canonical model. Fails the test when the import does.
 struct Compared {
   ir::Model plain;
   ir::Model canonical;
   double difference = 0;
 };
-Compared compare_canonical(const GraphBuilder& graph, int64_t batch = 3, const frontend::ImportOptions& options = {});
+Compared compare_canonical(const GraphBuilder& graph, int64_t batch = 3,
+                           const frontend::ImportOptions& options = {});
 
 }  // namespace piper::test

@@ -72,12 +72,6 @@ void write_cases(const fs::path& file, const std::vector<Case>& cases) {
   }
 }
 
-std::string name_of(const std::string& title) {
-  std::string name;
-  for (char c : title) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-  return name + ".piper";
-}
-
 }  // namespace
 
 TEST_CASE("golden strategies", "[golden]") {

@@ -9,7 +9,7 @@ using ir::ValueId;
 
 namespace {
 
-constexpr double kSqrtHalf = 0.70710678118654752440;    // 1 / sqrt(2)
+constexpr double kSqrtHalf = 0.70710678118654752440;  // 1 / sqrt(2)
 constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
 constexpr double kCubic = 0.044715;
 
@@ -80,10 +80,12 @@ bool match_gelu(Rewriter& r, const Op& op) {
     const ValueId x = product.factors[i];
     const ValueId curve = plus_one(r, product.factors[1 - i]);
     if (!curve.valid()) continue;
-    if (const Op* erf = r.producer(curve, "Erf"); erf != nullptr && is_erf_argument(r, erf->inputs[0], x)) {
+    if (const Op* erf = r.producer(curve, "Erf");
+        erf != nullptr && is_erf_argument(r, erf->inputs[0], x)) {
       return r.replace(op, "Gelu", {x}, {{"approximate", std::string("none")}});
     }
-    if (const Op* tanh = r.producer(curve, "Tanh"); tanh != nullptr && is_tanh_argument(r, tanh->inputs[0], x)) {
+    if (const Op* tanh = r.producer(curve, "Tanh");
+        tanh != nullptr && is_tanh_argument(r, tanh->inputs[0], x)) {
       return r.replace(op, "Gelu", {x}, {{"approximate", std::string("tanh")}});
     }
   }
@@ -94,7 +96,8 @@ bool match_silu(Rewriter& r, const Op& op) {
   if (op.kind != "Mul") return false;
   for (size_t i = 0; i < 2; i++) {
     const Op* sigmoid = r.producer(op.inputs[1 - i], "Sigmoid");
-    if (sigmoid != nullptr && sigmoid->inputs[0] == op.inputs[i]) return r.replace(op, "Silu", {op.inputs[i]}, {});
+    if (sigmoid != nullptr && sigmoid->inputs[0] == op.inputs[i])
+      return r.replace(op, "Silu", {op.inputs[i]}, {});
   }
   return false;
 }

@@ -1,5 +1,6 @@
-// Attention: softmax(scale q k^T + mask) v over [B, H, S, d], in the forms that exporters write it. A mask that is known
-// and exactly causal becomes the flag; keys and values repeated for groups of heads are read unrepeated.
+// Attention: softmax(scale q k^T + mask) v over [B, H, S, d], in the forms that exporters write it.
+// A mask that is known and exactly causal becomes the flag; keys and values repeated for groups of
+// heads are read unrepeated.
 
 #include <cmath>
 
@@ -57,7 +58,8 @@ Pattern mask_pattern(const ir::Constant& mask, const Shape& scores, bool keep_wh
 std::optional<Scores> match_product(const Rewriter& r, ValueId value) {
   const Scaled outer = peel_scale(r, value);
   const Op* product = r.producer(outer.value, "MatMul");
-  if (product == nullptr || product->attrs.i("trans_a") != 0 || r.shape(outer.value).size() != 4) return std::nullopt;
+  if (product == nullptr || product->attrs.i("trans_a") != 0 || r.shape(outer.value).size() != 4)
+    return std::nullopt;
   const Scaled q = peel_scale(r, product->inputs[0]);
   const Scaled k = peel_scale(r, product->inputs[1]);
   Scores scores;
@@ -74,8 +76,9 @@ std::optional<Scores> match_additive(const Rewriter& r, const Op& add) {
     const ValueId mask = add.inputs[1 - i];
     if (!scores || r.type(add.inputs[i]) != r.type(add.outputs[0])) continue;
     const ir::Constant* constant = r.constant(mask);
-    const Pattern pattern =
-        constant != nullptr ? mask_pattern(*constant, r.shape(add.inputs[i]), true) : Pattern::kOther;
+    const Pattern pattern = constant != nullptr
+                                ? mask_pattern(*constant, r.shape(add.inputs[i]), true)
+                                : Pattern::kOther;
     scores->mask.causal = pattern == Pattern::kCausal;
     if (pattern == Pattern::kOther) scores->mask.value = mask;
     return scores;
@@ -94,7 +97,9 @@ std::optional<Scores> match_where(Rewriter& r, const Op& where) {
     const bool keep_when_true = fill == 2;
     const ValueId condition = where.inputs[0];
     const ir::Constant* constant = r.constant(condition);
-    const Pattern pattern = constant != nullptr ? mask_pattern(*constant, r.shape(kept), keep_when_true) : Pattern::kOther;
+    const Pattern pattern = constant != nullptr
+                                ? mask_pattern(*constant, r.shape(kept), keep_when_true)
+                                : Pattern::kOther;
     scores->mask.causal = pattern == Pattern::kCausal;
     if (pattern != Pattern::kOther) return scores;
     // A finite fill leaves a row that hides everything uniform, which no mask of Attention does.
@@ -116,11 +121,14 @@ const Op* match_softmax(const Rewriter& r, ValueId value) {
   const Op* softmax = r.producer(value, "Softmax");
   if (const Op* where = r.producer(value, "Where")) {
     const Op* is_nan = r.producer(where->inputs[0], "IsNaN");
-    if (is_nan == nullptr || !r.is_scalar(where->inputs[1], 0) || is_nan->inputs[0] != where->inputs[2]) return nullptr;
+    if (is_nan == nullptr || !r.is_scalar(where->inputs[1], 0) ||
+        is_nan->inputs[0] != where->inputs[2])
+      return nullptr;
     softmax = r.producer(where->inputs[2], "Softmax");
   }
   if (softmax == nullptr) return nullptr;
-  const int64_t axis = softmax->attrs.i("axis", -1), rank = static_cast<int64_t>(r.shape(value).size());
+  const int64_t axis = softmax->attrs.i("axis", -1),
+                rank = static_cast<int64_t>(r.shape(value).size());
   return axis == -1 || axis == rank - 1 ? softmax : nullptr;
 }
 
@@ -152,7 +160,8 @@ std::optional<Keys> untranspose(Rewriter& r, ValueId keys) {
     const Scaled scaled = peel_scale(r, plain);
     return Keys{as_reshape(r, scaled.value), scaled.scale};
   }
-  // torch.export merges batch and heads for the transpose: [B, H, T, d] -> [BH, T, d] -> [BH, d, T] -> [B, H, d, T].
+  // torch.export merges batch and heads for the transpose: [B, H, T, d] -> [BH, T, d] -> [BH, d, T]
+  // -> [B, H, d, T].
   const Op* split = r.producer(keys, "Reshape");
   const Op* swap = split != nullptr ? r.producer(split->inputs[0], "Transpose") : nullptr;
   if (swap != nullptr && swap->attrs.ints("perm") == std::vector<int64_t>{0, 2, 1}) {
@@ -165,17 +174,19 @@ std::optional<Keys> untranspose(Rewriter& r, ValueId keys) {
   return plain.valid() ? std::optional<Keys>(Keys{{plain, wanted}, 1}) : std::nullopt;
 }
 
-// The keys or values [B, G, T, d] that [B, H, T, d] repeats for every group of H / G heads; invalid when it does not.
+// The keys or values [B, G, T, d] that [B, H, T, d] repeats for every group of H / G heads; invalid
+// when it does not.
 ValueId unrepeated(Rewriter& r, const Reshaped& repeated) {
   const Op* expand = r.producer(repeated.source, "Expand");
   if (expand == nullptr) return ValueId();
-  const Shape &from = r.shape(expand->inputs[0]), &to = r.shape(repeated.source), &out = repeated.shape;
+  const Shape &from = r.shape(expand->inputs[0]), &to = r.shape(repeated.source),
+              &out = repeated.shape;
   if (from.size() != 5 || to.size() != 5 || from[2] != ir::Dim(1)) return ValueId();
   for (size_t i : {0, 1, 3, 4}) {
     if (from[i] != to[i]) return ValueId();
   }
-  if (!to[1].is_static() || !to[2].is_static() || out[0] != to[0] || out[2] != to[3] || out[3] != to[4] ||
-      out[1] != ir::Dim(to[1].constant * to[2].constant)) {
+  if (!to[1].is_static() || !to[2].is_static() || out[0] != to[0] || out[2] != to[3] ||
+      out[3] != to[4] || out[1] != ir::Dim(to[1].constant * to[2].constant)) {
     return ValueId();
   }
   return r.emit("Reshape", {expand->inputs[0]}, {{"shape", Shape{to[0], to[1], to[3], to[4]}}});
@@ -188,14 +199,16 @@ ValueId materialise(Rewriter& r, const Reshaped& value) {
 }  // namespace
 
 bool match_attention(Rewriter& r, const Op& op) {
-  if (op.kind != "MatMul" || op.attrs.i("trans_a") != 0 || op.attrs.i("trans_b") != 0 || op.attrs.f("alpha", 1) != 1) {
+  if (op.kind != "MatMul" || op.attrs.i("trans_a") != 0 || op.attrs.i("trans_b") != 0 ||
+      op.attrs.f("alpha", 1) != 1) {
     return false;
   }
   if (r.shape(op.outputs[0]).size() != 4) return false;
   const Op* softmax = match_softmax(r, op.inputs[0]);
   if (softmax == nullptr) return false;
   auto scores = match_scores(r, softmax->inputs[0]);
-  if (!scores || r.shape(scores->keys).size() != 4 || r.shape(op.inputs[1]).size() != 4) return false;
+  if (!scores || r.shape(scores->keys).size() != 4 || r.shape(op.inputs[1]).size() != 4)
+    return false;
   Keys keys{as_reshape(r, scores->keys), 1};
   if (scores->transposed) {
     auto plain = untranspose(r, scores->keys);
@@ -211,8 +224,9 @@ bool match_attention(Rewriter& r, const Op& op) {
   if (!k.valid() || !v.valid()) return false;
   std::vector<ValueId> inputs{scores->q, k, v};
   if (scores->mask.value.valid()) inputs.push_back(scores->mask.value);
-  return r.replace(op, "Attention", std::move(inputs),
-                   {{"causal", int64_t{scores->mask.causal}}, {"scale", scores->scale * keys.scale}});
+  return r.replace(
+      op, "Attention", std::move(inputs),
+      {{"causal", int64_t{scores->mask.causal}}, {"scale", scores->scale * keys.scale}});
 }
 
 bool match_attention_groups(Rewriter& r, const Op& op) {

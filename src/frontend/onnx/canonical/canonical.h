@@ -27,7 +27,8 @@ bool match_linear_bias(Rewriter& r, const ir::Op& op);
 bool match_linear_reshape(Rewriter& r, const ir::Op& op);
 // softmax(scale q k^T + mask) v  ->  Attention
 bool match_attention(Rewriter& r, const ir::Op& op);
-// Attention over keys and values repeated for groups of heads  ->  Attention over the unrepeated ones
+// Attention over keys and values repeated for groups of heads  ->  Attention over the unrepeated
+// ones
 bool match_attention_groups(Rewriter& r, const ir::Op& op);
 
 struct CanonicalPass {

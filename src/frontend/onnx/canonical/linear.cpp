@@ -18,7 +18,8 @@ struct Weight {
 std::optional<Weight> weight_of(const Rewriter& r, ValueId value) {
   if (r.is_parameter(value) && r.shape(value).size() == 2) return Weight{value, false};
   const Op* transpose = r.producer(value, "Transpose");
-  if (transpose == nullptr || !r.is_parameter(transpose->inputs[0]) || r.shape(value).size() != 2) return std::nullopt;
+  if (transpose == nullptr || !r.is_parameter(transpose->inputs[0]) || r.shape(value).size() != 2)
+    return std::nullopt;
   return Weight{transpose->inputs[0], true};
 }
 
@@ -32,13 +33,16 @@ bool match_linear(Rewriter& r, const Op& op) {
     if (!weight || !weight->transposed) return false;
     std::vector<ValueId> inputs = op.inputs;
     inputs[1] = weight->parameter;
-    return r.replace(op, "Linear", std::move(inputs), {{"trans_w", int64_t{op.attrs.i("trans_w") == 0}}});
+    return r.replace(op, "Linear", std::move(inputs),
+                     {{"trans_w", int64_t{op.attrs.i("trans_w") == 0}}});
   }
-  if (op.kind != "MatMul" || op.attrs.i("trans_a") != 0 || op.attrs.f("alpha", 1) != 1) return false;
+  if (op.kind != "MatMul" || op.attrs.i("trans_a") != 0 || op.attrs.f("alpha", 1) != 1)
+    return false;
   auto weight = weight_of(r, op.inputs[1]);
   if (!weight) return false;
   const bool trans_w = weight->transposed != (op.attrs.i("trans_b") != 0);
-  return r.replace(op, "Linear", {op.inputs[0], weight->parameter, ValueId()}, {{"trans_w", int64_t{trans_w}}});
+  return r.replace(op, "Linear", {op.inputs[0], weight->parameter, ValueId()},
+                   {{"trans_w", int64_t{trans_w}}});
 }
 
 bool match_linear_bias(Rewriter& r, const Op& op) {
@@ -49,7 +53,8 @@ bool match_linear_bias(Rewriter& r, const Op& op) {
     const ir::TensorType& bias = r.type(op.inputs[1 - i]);
     const ir::TensorType& y = r.type(op.inputs[i]);
     if (bias.dtype != y.dtype || bias.shape != ir::Shape{y.shape.back()}) continue;
-    return r.replace(op, "Linear", {linear->inputs[0], linear->inputs[1], op.inputs[1 - i]}, linear->attrs, linear);
+    return r.replace(op, "Linear", {linear->inputs[0], linear->inputs[1], op.inputs[1 - i]},
+                     linear->attrs, linear);
   }
   return false;
 }

@@ -17,7 +17,8 @@ struct Normalised {
   int64_t dims = 0;  // how many trailing dims the mean is over
 };
 
-// The number of trailing dims that a ReduceMean with kept dims goes over; 0 when it is something else.
+// The number of trailing dims that a ReduceMean with kept dims goes over; 0 when it is something
+// else.
 int64_t trailing_mean(const Rewriter& r, const Op* mean) {
   if (mean == nullptr || mean->attrs.i("keepdims", 1) == 0) return 0;
   const std::vector<int64_t> axes = mean->attrs.ints("axes");
@@ -39,7 +40,8 @@ ValueId under_root(const Rewriter& r, ValueId value) {
 
 // 1 / sqrt(s): the value s.
 ValueId under_reciprocal_root(const Rewriter& r, ValueId value) {
-  if (const Op* reciprocal = r.producer(value, "Reciprocal")) return under_root(r, reciprocal->inputs[0]);
+  if (const Op* reciprocal = r.producer(value, "Reciprocal"))
+    return under_root(r, reciprocal->inputs[0]);
   if (const Op* div = r.producer(value, "Div"); div != nullptr && r.is_scalar(div->inputs[0], 1)) {
     return under_root(r, div->inputs[1]);
   }
@@ -86,13 +88,15 @@ std::optional<Normalised> normalised(const Rewriter& r, ValueId value) {
 ValueId centred(const Rewriter& r, ValueId value, int64_t dims) {
   const Op* sub = r.producer(value, "Sub");
   const Op* mean = sub != nullptr ? r.producer(sub->inputs[1], "ReduceMean") : nullptr;
-  if (mean == nullptr || mean->inputs[0] != sub->inputs[0] || trailing_mean(r, mean) != dims) return ValueId();
+  if (mean == nullptr || mean->inputs[0] != sub->inputs[0] || trailing_mean(r, mean) != dims)
+    return ValueId();
   return sub->inputs[0];
 }
 
 bool fits_scale(const Rewriter& r, ValueId scale, ValueId x, int64_t dims) {
   const ir::Shape& shape = r.shape(x);
-  return r.type(scale).dtype == r.type(x).dtype && r.shape(scale) == ir::Shape(shape.end() - dims, shape.end());
+  return r.type(scale).dtype == r.type(x).dtype &&
+         r.shape(scale) == ir::Shape(shape.end() - dims, shape.end());
 }
 
 }  // namespace
@@ -103,8 +107,11 @@ bool match_layer_norm(Rewriter& r, const Op& op) {
     auto n = normalised(r, op.inputs[i]);
     if (!n) continue;
     const ValueId x = centred(r, n->numerator, n->dims);
-    if (!x.valid() || centred(r, n->squared, n->dims) != x || !fits_scale(r, op.inputs[1 - i], x, n->dims)) continue;
-    return r.replace(op, "LayerNorm", {x, op.inputs[1 - i], ValueId()}, {{"axis", -n->dims}, {"eps", n->eps}});
+    if (!x.valid() || centred(r, n->squared, n->dims) != x ||
+        !fits_scale(r, op.inputs[1 - i], x, n->dims))
+      continue;
+    return r.replace(op, "LayerNorm", {x, op.inputs[1 - i], ValueId()},
+                     {{"axis", -n->dims}, {"eps", n->eps}});
   }
   return false;
 }
@@ -116,7 +123,8 @@ bool match_layer_norm_bias(Rewriter& r, const Op& op) {
     if (norm == nullptr || !r.single_use(op.inputs[i])) continue;
     if (norm->inputs.size() > 2 && norm->inputs[2].valid()) continue;
     if (r.type(op.inputs[1 - i]) != r.type(norm->inputs[1])) continue;
-    return r.replace(op, "LayerNorm", {norm->inputs[0], norm->inputs[1], op.inputs[1 - i]}, norm->attrs, norm);
+    return r.replace(op, "LayerNorm", {norm->inputs[0], norm->inputs[1], op.inputs[1 - i]},
+                     norm->attrs, norm);
   }
   return false;
 }
@@ -125,8 +133,10 @@ bool match_rms_norm(Rewriter& r, const Op& op) {
   if (op.kind != "Mul") return false;
   for (size_t i = 0; i < 2; i++) {
     auto n = normalised(r, op.inputs[i]);
-    if (!n || n->numerator != n->squared || !fits_scale(r, op.inputs[1 - i], n->numerator, n->dims)) continue;
-    return r.replace(op, "RmsNorm", {n->numerator, op.inputs[1 - i]}, {{"axis", -n->dims}, {"eps", n->eps}});
+    if (!n || n->numerator != n->squared || !fits_scale(r, op.inputs[1 - i], n->numerator, n->dims))
+      continue;
+    return r.replace(op, "RmsNorm", {n->numerator, op.inputs[1 - i]},
+                     {{"axis", -n->dims}, {"eps", n->eps}});
   }
   return false;
 }

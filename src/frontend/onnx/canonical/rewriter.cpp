@@ -81,7 +81,8 @@ ValueId Rewriter::emit(const char* kind, std::vector<ValueId> inputs, ir::Attrs 
   return op.outputs[0];
 }
 
-bool Rewriter::replace(const Op& root, const char* kind, std::vector<ValueId> inputs, ir::Attrs attrs, const Op* named) {
+bool Rewriter::replace(const Op& root, const char* kind, std::vector<ValueId> inputs,
+                       ir::Attrs attrs, const Op* named) {
   Op op;
   op.kind = kind;
   op.inputs = std::move(inputs);
@@ -119,7 +120,8 @@ void sweep(Model* model) {
   model->ops = std::move(ops);
   for (ir::Value& value : model->values) value.producer = OpId();
   for (size_t i = 0; i < model->ops.size(); i++) {
-    for (ValueId id : model->ops[i].outputs) model->value(id).producer = OpId(static_cast<int64_t>(i));
+    for (ValueId id : model->ops[i].outputs)
+      model->value(id).producer = OpId(static_cast<int64_t>(i));
   }
 }
 
@@ -129,10 +131,12 @@ void merge_constants(Model* model) {
   for (size_t i = 0; i < model->values.size(); i++) {
     const ir::Value& value = model->values[i];
     if (value.kind != ir::ValueKind::kConstant) continue;
-    const std::vector<std::byte>& bytes = model->constants[static_cast<size_t>(value.constant)].bytes;
+    const std::vector<std::byte>& bytes =
+        model->constants[static_cast<size_t>(value.constant)].bytes;
     const std::string_view view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     const ValueId id(static_cast<int64_t>(i));
-    same[i] = first.try_emplace({value.type.dtype, to_string(value.type.shape), view}, id).first->second;
+    same[i] =
+        first.try_emplace({value.type.dtype, to_string(value.type.shape), view}, id).first->second;
   }
   for (Op& op : model->ops) {
     for (ValueId& id : op.inputs) {
