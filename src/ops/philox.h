@@ -41,6 +41,7 @@ class PhiloxStream {
                   key_);
   }
   uint32_t word(uint64_t sample, uint64_t element) const { return block(sample, element / 4)[element % 4]; }
+  uint64_t key() const { return key_; }
 
  private:
   uint64_t key_;

@@ -158,7 +158,9 @@ std::string show_json(const Plan& plan) {
     json["parameters"].push_back({{"name", param.name}, {"dtype", ir::dtype_name(param.dtype)}, {"shape", param.shape}, {"trainable", param.trainable}});
   }
   json["chunks"] = Json::array();
-  for (const Chunk& chunk : plan.chunks) json["chunks"].push_back(chunk.name);
+  for (const Chunk& chunk : plan.chunks) {
+    json["chunks"].push_back({{"name", chunk.name}, {"flops_per_sample", chunk.flops_per_sample}});
+  }
   json["programs"] = Json::array();
   for (size_t p = 0; p < plan.programs.size(); p++) json["programs"].push_back(program_json(plan, p));
   // Names that are no UTF-8 are replaced instead of refused.

@@ -162,6 +162,16 @@ TEST_CASE("philox gives the published numbers") {
         PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
+TEST_CASE("vectors of random words are those of the scalar form") {
+  const PhiloxStream random(1, 2, 3);
+  const uint64_t sample = (uint64_t{5} << 32) + 6;
+  for (uint64_t first : {uint64_t{0}, uint64_t{7}, (uint64_t{1} << 32) - 3}) {
+    std::vector<uint32_t> words(4 * 21);
+    vec::philox_words(random.key(), sample, first, 21, words.data());
+    for (size_t i = 0; i < words.size(); i++) CHECK(words[i] == random.word(sample, 4 * first + i));
+  }
+}
+
 TEST_CASE("a kernel that does not exist is refused") {
   KernelSpec spec{"Exp", {}, {{true, DType::kI64, {2}}}, {{true, DType::kI64, {2}}}};
   CHECK(make_cpu_kernel(spec) == nullptr);

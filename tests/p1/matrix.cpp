@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <set>
-
 namespace piper::p1 {
 
 namespace {
@@ -91,27 +89,13 @@ std::vector<ModelCase> models() {
   };
 }
 
-std::vector<Cell> matrix(bool full) {
+std::vector<Cell> matrix() {
   std::vector<Cell> cells;
-  std::set<std::string> seen;  // pairs of values that some chosen cell covers
-  size_t salt = 0;
   for (const Shape& shape : kShapes) {
     for (const ModelCase& model : models()) {
       for (const Cut& cut : kCuts) {
-        ++salt;
         if (shape.pp * shape.v > model.layers) continue;
-        const int world = shape.pp * shape.dp;
-        const std::string strategy = fmt::format("{}/{}/{}", shape.strategy, shape.pp, shape.dp);
-        const std::string pairs[] = {
-            fmt::format("{}+{}", model.name, strategy), fmt::format("{}+{}", model.name, cut.name),
-            fmt::format("{}+{}", strategy, cut.name),   fmt::format("{}+w{}", model.name, world),
-            fmt::format("{}+w{}", cut.name, world),
-        };
-        bool fresh = false;
-        for (const std::string& pair : pairs) fresh |= seen.count(pair) == 0;
-        if (!full && !fresh) continue;
-        seen.insert(std::begin(pairs), std::end(pairs));
-        cells.push_back(make_cell(model, shape, cut, salt));
+        cells.push_back(make_cell(model, shape, cut, cells.size()));
       }
     }
   }

@@ -32,9 +32,8 @@ struct Cell {
 
 std::vector<ModelCase> models();
 
-// Every legal cell. `full`: all of them; otherwise a part in which every pair of (model, strategy, world, cut) values
-// that occurs together in the whole matrix occurs at least once.
-std::vector<Cell> matrix(bool full);
+// Every legal cell.
+std::vector<Cell> matrix();
 
 // A dozen cells as real processes.
 std::vector<Cell> process_cells();

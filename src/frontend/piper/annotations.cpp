@@ -244,8 +244,8 @@ void Annotator::record(ir::TagRule rule, std::vector<ir::TagRule>& out) {
       tag_spans_[op.index()][rule.name] = rule.span;
     } else if (it->second != value) {
       diagnostics_
-          .report(Code::E0511, rule.span, fmt::format("`{}` gets {} for `{}` of operation `{}`, which already has {}", rule.name, value, rule.name, model_.op(op).name, it->second))
-          .label(tag_spans_[op.index()][rule.name], fmt::format("{} is given here", it->second));
+          .report(Code::E0511, rule.span, fmt::format("the tag `{}` of operation `{}` is {} here, and {} by an earlier rule", rule.name, model_.op(op).name, value, it->second))
+          .label(tag_spans_[op.index()][rule.name], fmt::format("{} here", it->second));
       return;
     }
   }

@@ -359,7 +359,7 @@ bool op_matches(ast::MatchKind kind, const std::string& pattern, OpContext& op) 
 
 Result Evaluator::eval_match(const Expr& e, Module& module, const Scope* scope, OpContext* op) {
   if (!op) {
-    error(Code::E0202, e.span, fmt::format("`{} …` speaks of an operation; it has a meaning after `where` only", ast::match_text(e.match)));
+    error(Code::E0202, e.span, fmt::format("`{} ...` speaks of an operation; it has a meaning after `where` only", ast::match_text(e.match)));
     return std::nullopt;
   }
   const Result pattern = eval(*e.children[0], module, scope);

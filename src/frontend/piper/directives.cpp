@@ -71,7 +71,7 @@ std::optional<ir::Selector> DirectiveEvaluator::all_selector(const ast::Expr& e,
   if (!r || r->unknown()) return std::nullopt;
   const auto* s = r->get<ir::Selector>();
   if (s && s->passes == ir::kPassAll) return *s;
-  auto& d = evaluator_.error(Code::E0304, e.span, s ? fmt::format("`{}` takes `all(…)`, not a single pass", directive)
+  auto& d = evaluator_.error(Code::E0304, e.span, s ? fmt::format("`{}` takes `all(...)`, not a single pass", directive)
                                                     : fmt::format("`{}` takes a selector, this is {}", directive, kind_name(*r)));
   if (s) d.help("only `order` speaks of passes");
   return std::nullopt;
@@ -218,7 +218,7 @@ void DirectiveEvaluator::order(const ast::Order& s, SourceSpan span, Module& mod
     std::string wrong;
     if (add_elements(v, order.elements, wrong)) continue;
     auto& d = evaluator_.error(Code::E0304, s.list->span, fmt::format("an element of an `order` is a selector or a group `x | y`, this is {}", wrong));
-    if (v.get<List>()) d.help("`flatten(…)` makes one list of a list of lists");
+    if (v.get<List>()) d.help("`flatten(...)` makes one list of a list of lists");
     return;
   }
   strategy_.orders.push_back(std::move(order));

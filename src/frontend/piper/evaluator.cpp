@@ -21,15 +21,17 @@ constexpr int kEvalDepth = 20'000;  // nested evaluations; big_stack.h has the s
 support::SourceSpan Evaluator::user_span(support::SourceSpan span) const { return frames_.empty() ? span : frames_.front().call; }
 
 support::Diagnostic& Evaluator::error(Code code, support::SourceSpan span, std::string message) {
-  if (!reported_.insert({code, span.file, span.begin}).second) {
+  if (!reported_.insert({code, span.file, span.begin, message}).second) {
     scratch_ = support::Diagnostic{};
     return scratch_;
   }
   auto& d = diagnostics_.report(code, span, std::move(message));
   // The call chain, innermost first; the middle of a deep recursion says nothing.
-  for (size_t i = frames_.size(), shown = 0; i-- > 0; ++shown) {
-    if (shown == 4 && i > 0) {
-      d.note(fmt::format("… {} more calls", i));
+  for (size_t i = frames_.size(), shown = 0; i-- > 0;) {
+    // A recursion is one place, however deep.
+    if (i > 0 && i + 1 < frames_.size() && frames_[i].call == frames_[i + 1].call) continue;
+    if (++shown > 4 && i > 0) {
+      d.note(fmt::format("and {} more calls", i));
       i = 0;
     }
     d.label(frames_[i].call, fmt::format("in this call of `{}`", frames_[i].name));
@@ -415,7 +417,7 @@ Result Evaluator::eval_index(const Expr& e, Module& module, const Scope* scope, 
   const List* l = list->get<List>();
   const int64_t* i = at->get<int64_t>();
   if (!l || !i) {
-    error(Code::E0202, e.span, fmt::format("cannot take element {} of {}", kind_name(*at), kind_name(*list)));
+    error(Code::E0202, e.span, fmt::format("cannot index {} with {}", kind_name(*list), kind_name(*at)));
     return std::nullopt;
   }
   if (*i < 0 || *i >= static_cast<int64_t>((*l)->size())) {
@@ -479,6 +481,8 @@ std::string Evaluator::values_of(const Expr& e, Module& module, const Scope* sco
   std::vector<std::string> names, texts;
   collect_names(e, names);
   for (const std::string& name : names) {
+    const bool told = std::any_of(loops_.begin(), loops_.end(), [&](const auto& l) { return l.first == name; });
+    if (told) continue;
     const Value* local = scope ? scope->find(name) : nullptr;
     const auto known = module.values.find(name);
     if (local) texts.push_back(fmt::format("`{}` = {}", name, to_string(*local)));

@@ -43,7 +43,7 @@ class Evaluator {
   bool in_header = true;  // the model is read later
   std::vector<std::string> tag_names;
 
-  // Reports once per code and place, with the calls and loops that led there.
+  // Reports once per place and message, with the calls and loops that led there.
   support::Diagnostic& error(support::Code code, support::SourceSpan span, std::string message);
   // A `for` statement's variable, for the notes of errors; pop it when the round is over.
   void enter_loop(const std::string& name, const Value& value) { loops_.emplace_back(name, value); }
@@ -86,7 +86,7 @@ class Evaluator {
   Result global(const std::string& name, Module& module);
 
   support::Diagnostics& diagnostics_;
-  std::set<std::tuple<support::Code, int32_t, int32_t>> reported_;
+  std::set<std::tuple<support::Code, int32_t, int32_t, std::string>> reported_;
   support::Diagnostic scratch_;  // takes what is said about an error that was reported before
   std::vector<Frame> frames_;
   std::vector<std::pair<std::string, Value>> loops_;

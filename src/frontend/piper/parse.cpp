@@ -4,6 +4,8 @@
 #include "frontend/piper/parse.h"
 
 #include <algorithm>
+#include <cctype>
+#include <set>
 
 #include "frontend/piper/parse_tree.h"
 #include "frontend/piper/syntax_help.h"
@@ -20,8 +22,7 @@ namespace {
 // Thrown by the error strategy out of ANTLR's rule functions, caught in this file.
 struct SyntaxStop {
   antlr4::Token* token;
-  std::vector<size_t> expected;
-  bool in_expression;
+  std::vector<size_t> expected;  // empty when it is not certain
 };
 
 // Stops at the first mistake; the caller decides where to go on. Never repairs, never prints.
@@ -43,9 +44,7 @@ class StopAtError : public antlr4::DefaultErrorStrategy {
 
  private:
   [[noreturn]] void stop(antlr4::Parser* parser, antlr4::Token* token) {
-    SyntaxStop mistake{token, {}, false};
-    antlr4::ParserRuleContext* context = parser->getContext();
-    mistake.in_expression = context && context->getRuleIndex() == P::RuleExpr;
+    SyntaxStop mistake{token, {}};
     // What may come is only certain when the mistake is where the parser stands.
     if (token == parser->getCurrentToken()) {
       for (ssize_t t : parser->getExpectedTokens().toList()) {
@@ -76,12 +75,14 @@ class Text {
   TreeBuilder& builder() { return builder_; }
   SourceSpan span(antlr4::Token* token) const { return builder_.span(token); }
 
-  // Mistakes below the grammar: characters, numbers, strings, brackets, nesting.
+  // Mistakes below the grammar: characters, numbers, strings, nesting. False when it is no use to go on.
   bool check_tokens();
+  bool is_bad_line(size_t line) const { return bad_lines_.count(line) > 0; }
 
  private:
   Diagnostics& diagnostics_;
   TreeBuilder builder_;
+  std::set<size_t> bad_lines_;  // with malformed tokens: what the parser says of them would only confuse
   std::unique_ptr<antlr4::ANTLRInputStream> input_;
   std::unique_ptr<PiperLexer> lexer_;
   std::unique_ptr<antlr4::CommonTokenStream> tokens_;
@@ -105,18 +106,24 @@ std::string found_text(antlr4::Token* token) {
   return "`" + (text.size() > 40 ? text.substr(0, 40) + "..." : text) + "`";
 }
 
+// Whether an expression may end with the token.
+bool ends_value(antlr4::Token* token) {
+  std::string text = token->getText();
+  if (text == ")" || text == "]" || text == "}" || text == "true" || text == "false") return true;
+  return text.back() == '"' || (std::isalnum(static_cast<unsigned char>(text.back())) && !is_reserved(text));
+}
+
 bool Text::check_tokens() {
-  bool good = true;
   int words = 0;
   std::vector<antlr4::Token*> open;
   auto report = [&](Code code, antlr4::Token* token, std::string message) -> support::Diagnostic& {
-    good = false;
+    bad_lines_.insert(token->getLine());
     return diagnostics_.report(code, span(token), std::move(message));
   };
   auto closes = [](const std::string& a, const std::string& b) {
     return (a == "(" && b == ")") || (a == "[" && b == "]") || (a == "{" && b == "}");
   };
-  antlr4::Token* bad = nullptr;
+  antlr4::Token *bad = nullptr, *previous = nullptr;
   for (antlr4::Token* token : tokens_->getTokens()) {
     if (token->getChannel() != antlr4::Token::DEFAULT_CHANNEL) continue;
     std::string text = token->getText();
@@ -129,7 +136,7 @@ bool Text::check_tokens() {
         report(Code::E0102, token, "`" + text + "` is not a number")
             .help("sizes end in B, KB, MB, GB, KiB, MiB or GiB; names do not start with a digit");
         break;
-      case P::OPEN_STRING: report(Code::E0103, token, "this string has no end").help("close it with `\"` on the same line"); break;
+      case P::OPEN_STRING: report(Code::E0102, token, "this string has no end").help("close it with `\"` on the same line"); break;
       default: break;
     }
     bad = token->getType() == P::BAD_CHARACTER ? token : nullptr;
@@ -142,18 +149,29 @@ bool Text::check_tokens() {
     } else if (text == ")" || text == "]" || text == "}") {
       if (!open.empty() && closes(open.back()->getText(), text)) open.pop_back();
     }
-    // A chain of `-`, `not`, `if`, `let`, `assert` nests without brackets; other statement words start anew.
+    // A chain of prefix words nests without brackets. A word behind a complete expression starts a statement.
+    bool starts = !previous || ends_value(previous);
     switch (token->getType()) {
-      case P::IF: case P::LET: case P::ASSERT: case P::NOT: case P::ELSE: words++; break;
+      case P::IF: case P::LET: case P::ASSERT: words = starts ? 0 : words + 1; break;
+      case P::NOT: case P::ELSE: words++; break;
       case P::PLACE: case P::TAG: case P::FN: case P::ORDER: case P::MESH: case P::USE: words = 0; break;
-      default: words += text == "-" ? 1 : 0;
+      default: words += text == "-" && !starts ? 1 : 0;
     }
+    previous = token;
     if (words > kMaxDepth) {
       report(Code::E0103, token, "an expression is nested more than " + std::to_string(kMaxDepth) + " deep");
       return false;
     }
   }
-  return good;
+  // What stands for the malformed token lets the rest of the file be read.
+  for (antlr4::Token* token : tokens_->getTokens()) {
+    auto* writable = dynamic_cast<antlr4::WritableToken*>(token);
+    if (token->getType() == P::BAD_NUMBER) writable->setType(P::INT);
+    if (token->getType() == P::OPEN_STRING) writable->setType(P::STRING);
+    if (token->getType() == P::BAD_CHARACTER) writable->setChannel(antlr4::Token::HIDDEN_CHANNEL);
+  }
+  tokens_->seek(0);
+  return true;
 }
 
 // ---- errors and recovery
@@ -171,24 +189,11 @@ class Recovery {
 
   void report(const SyntaxStop& mistake, antlr4::Token* start) {
     antlr4::Token* token = mistake.token;
+    if (text_.is_bad_line(token->getLine())) return;
     std::string found = found_text(token), keyword = start ? start->getText() : "";
-    std::string message;
-    if (mistake.in_expression || mistake.expected.size() > 6) {
-      message = mistake.expected.empty() ? "unexpected " + found : "expected an expression, found " + found;
-    } else if (!mistake.expected.empty()) {
-      message = "expected ";
-      for (size_t i = 0; i < mistake.expected.size(); i++) {
-        message += (i == 0 ? "" : i + 1 < mistake.expected.size() ? ", " : " or ") + literal_text(mistake.expected[i]);
-      }
-      message += ", found " + found;
-    } else {
-      message = "unexpected " + found;
-    }
-    // A list of names may hold any clause word: the vocabulary says "expected a name" instead.
-    bool wants_name = std::find(mistake.expected.begin(), mistake.expected.end(), size_t{P::ID}) != mistake.expected.end();
-    if (wants_name && std::find(mistake.expected.begin(), mistake.expected.end(), size_t{P::INT}) == mistake.expected.end()) {
-      message = "expected a name, found " + found;
-    }
+    bool wants_name = false;
+    std::string message = "expected " + expectation(mistake.expected, &wants_name) + ", found " + found;
+    if (message.starts_with("expected ,")) message = "unexpected " + found;
     auto& d = text_.diagnostics().report(Code::E0101, text_.span(token), message);
     std::string word = token->getText();
     if (wants_name && is_reserved(word)) {
@@ -201,7 +206,27 @@ class Recovery {
   }
 
  private:
-  using Start = antlr4::Token;
+  // "an expression", "`,` or `]`"; empty when so many tokens may come that no list helps.
+  static std::string expectation(const std::vector<size_t>& expected, bool* wants_name) {
+    auto has = [&](size_t type) { return std::find(expected.begin(), expected.end(), type) != expected.end(); };
+    if (has(P::INT)) return "an expression";
+    *wants_name = has(P::ID);
+    if (*wants_name) return "a name";  // any clause word may be one, which no one wants to read
+    // After a complete operand an operator may always follow.
+    static const std::set<std::string> kOperators = {"`*`", "`/`", "`%`", "`+`", "`-`", "`..`", "`==`", "`!=`", "`<`", "`<=`",
+                                                     "`>`", "`>=`", "`and`", "`or`", "`++`", "`|`", "`[`"};
+    std::vector<std::string> texts;
+    for (size_t type : expected) {
+      std::string text = literal_text(type);
+      if (!kOperators.count(text) || expected.size() == 1) texts.push_back(text);
+    }
+    constexpr size_t kMost = 5;
+    if (texts.size() > kMost) return "";
+    std::string list;
+    for (size_t i = 0; i < texts.size(); i++) list += (i == 0 ? "" : i + 1 < texts.size() ? ", " : " or ") + texts[i];
+    return list;
+  }
+
   size_t next() { return text_.tokens().LA(1); }
   static bool starts_statement(size_t type) {
     switch (type) {
@@ -249,13 +274,35 @@ class Recovery {
       rule();
       return true;
     } catch (const SyntaxStop& mistake) {
-      // A statement that ends where the next begins is reported, but the next is not skipped.
-      report(mistake, start);
-      size_t at = mistake.token->getTokenIndex();
-      if (text_.tokens().index() < at) text_.tokens().seek(at);
-      if (!(starts_statement(next()) && text_.tokens().LT(1) != start) && !(next_is("}") && depth > 0)) skip(depth);
+      SyntaxStop first = mistake;
+      if (antlr4::Token* taken = taken_for_expression(start, mistake)) first = {taken, {P::INT}};
+      report(first, start);
+      text_.tokens().seek(first.token->getTokenIndex());
+      // A statement that stops where the next begins does not take the next with it.
+      bool next_begins = starts_statement(next()) && first.token != start && begins_line(first.token);
+      if (!next_begins && !(next_is("}") && depth > 0)) skip(depth);
       return false;
     }
+  }
+
+  bool begins_line(antlr4::Token* token) {
+    for (size_t i = token->getTokenIndex(); i > 0; i--) {
+      antlr4::Token* before = text_.tokens().get(i - 1);
+      if (before->getChannel() == antlr4::Token::DEFAULT_CHANNEL) return before->getLine() < token->getLine();
+    }
+    return true;
+  }
+
+  // `let a = 1 +` and on the next line `let b = 2`: the second `let` was read as part of the expression, until its `in`
+  // was missed. That `let` is then the mistake.
+  antlr4::Token* taken_for_expression(antlr4::Token* start, const SyntaxStop& mistake) {
+    if (std::find(mistake.expected.begin(), mistake.expected.end(), size_t{P::IN}) == mistake.expected.end()) return nullptr;
+    for (size_t i = mistake.token->getTokenIndex(); i > start->getTokenIndex() + 1; i--) {
+      antlr4::Token* token = text_.tokens().get(i - 1);
+      bool word = token->getType() == P::LET || token->getType() == P::ASSERT;
+      if (word && begins_line(token)) return token;
+    }
+    return nullptr;
   }
 
   void block(int depth, const char* what) {
@@ -317,7 +364,9 @@ class Recovery {
   // A token that starts no statement: a misspelt keyword, or a clause the statement before does not have.
   void stray(antlr4::Token* token, antlr4::Token* previous, int depth) {
     std::string word = token->getText();
+    if (text_.is_bad_line(token->getLine())) return skip(depth);
     auto& d = text_.diagnostics().report(Code::E0101, text_.span(token), "expected a statement, found " + found_text(token));
+    if (word == ".") d.help("a float has digits on both sides of its dot");
     std::string keyword = previous ? previous->getText() : "";
     std::string statement = support::did_you_mean(word, statement_words());
     std::string clause = support::did_you_mean(word, clause_words(keyword));
@@ -326,7 +375,7 @@ class Recovery {
       d.help("did you mean `" + clause + "`?");
     } else if (!statement.empty()) {
       d.help("did you mean `" + statement + "`?");
-    } else if (!statement_form(keyword).empty()) {
+    } else if (word != "." && !statement_form(keyword).empty()) {
       d.help("`" + keyword + "` is written `" + std::string(statement_form(keyword)) + "`");
     }
     skip(depth);
@@ -345,6 +394,10 @@ class Recovery {
       if (starts_statement(next())) break;
       parser_.setContext(nullptr);
       if (!is_setting(start->getText())) {
+        if (text_.is_bad_line(start->getLine())) {
+          skip_setting(start);
+          continue;
+        }
         auto& d = text_.diagnostics().report(Code::E0101, text_.span(start), found_text(start) + " is not a setting of `train`");
         std::string meant = support::did_you_mean(start->getText(), setting_words());
         if (!meant.empty()) d.help("did you mean `" + meant + "`?");
@@ -369,10 +422,14 @@ class Recovery {
     return std::find(setting_words().begin(), setting_words().end(), word) != setting_words().end();
   }
   void skip_setting(antlr4::Token* start) {
+    int brackets = 0;
     while (next() != antlr4::Token::EOF && !next_is("}")) {
       antlr4::Token* token = text_.tokens().LT(1);
-      if (token->getLine() > start->getLine() && (is_setting(token->getText()) || starts_statement(next()))) return;
-      if (token->getLine() > start->getLine() + 1) return;
+      std::string text = token->getText();
+      bool clear = brackets == 0 || is_setting(text) || starts_statement(next());
+      if (token->getLine() > start->getLine() && clear) return;
+      if (text == "(" || text == "[") brackets++;
+      if (text == ")" || text == "]") brackets = std::max(0, brackets - 1);
       text_.tokens().consume();
     }
   }

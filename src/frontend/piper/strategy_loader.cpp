@@ -119,6 +119,12 @@ struct StrategyLoader::Impl {
       if (found == tried.end()) {
         auto& d = diagnostics.report(Code::E0001, s.span, fmt::format("there is no library `{}`", use->file ? use->file->text : use->name.text));
         d.note(fmt::format("looked for {}", support::join(tried, ", ")));
+        std::vector<std::string> known;
+        for (const auto& dir : options.library_dirs) {
+          for (const auto& entry : fs::directory_iterator(dir, ignored)) known.push_back(entry.path().stem().string());
+        }
+        std::sort(known.begin(), known.end());
+        if (const std::string meant = support::did_you_mean(use->name.text, known); !meant.empty()) d.help(fmt::format("did you mean `use {}`?", meant));
         continue;
       }
       if (Module* used = load(*found, use->name.text, s.span)) module.uses[use->name.text] = used;
@@ -264,8 +270,10 @@ struct StrategyLoader::Impl {
     const auto& words = setting_words();
     if (std::find(words.begin(), words.end(), word) == words.end()) {
       auto& d = diagnostics.report(Code::E0209, fmt::format("`--set {}`: there is no such setting", key));
-      const std::string meant = support::did_you_mean(word, words);
+      const bool bare = std::find(words.begin(), words.end(), key) != words.end();
+      const std::string meant = bare ? key : support::did_you_mean(word, words);
       if (!meant.empty()) d.help(fmt::format("did you mean `train.{}`?", meant));
+      else d.help(fmt::format("the settings are train.{}", support::join(words, ", train.")));
       return;
     }
     const int32_t id = diagnostics.sources().add(fmt::format("--set {}", key), fmt::format("{} {}", word, value));

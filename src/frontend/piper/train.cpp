@@ -16,11 +16,11 @@ namespace {
 // Reads the arguments of a setting such as `adamw(lr = 1e-3)`, each with its type, and complains about those left over.
 class Arguments {
  public:
-  Arguments(const Record& record, support::SourceSpan span, Evaluator& evaluator) : record_(record), span_(span), evaluator_(evaluator) {}
+  Arguments(const Record& record, const Expr& call, Evaluator& evaluator) : record_(record), call_(call), evaluator_(evaluator) {}
   ~Arguments() {
     for (const auto& [name, value] : record_.fields) {
       if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
-      auto& d = evaluator_.error(Code::E0305, span_, fmt::format("`{}` has no argument {}", record_.name, name[0] == '#' ? "without a name" : fmt::format("`{}`", name)));
+      auto& d = evaluator_.error(Code::E0305, span_of(name), fmt::format("`{}` has no argument {}", record_.name, name[0] == '#' ? "without a name" : fmt::format("`{}`", name)));
       const std::string meant = support::did_you_mean(name, known_);
       if (!meant.empty()) d.help(fmt::format("did you mean `{}`?", meant));
       else d.help(fmt::format("its arguments are {}", support::join(known_, ", ")));
@@ -47,7 +47,7 @@ class Arguments {
     const Value* v = find(name);
     if (v && v->get<std::string>()) out = *v->get<std::string>();
     else if (v) wrong(name, "a string", *v);
-    else if (required) evaluator_.error(Code::E0305, span_, fmt::format("`{}` needs `{}`", record_.name, name));
+    else if (required) evaluator_.error(Code::E0305, call_.span, fmt::format("`{}` needs `{}`", record_.name, name));
   }
   void betas(double& a, double& b) {
     const Value* v = find("betas");
@@ -63,10 +63,20 @@ class Arguments {
 
  private:
   void wrong(const std::string& name, const char* what, const Value& v) {
-    evaluator_.error(Code::E0305, span_, fmt::format("`{}` of `{}` must be {}, this is {}", name, record_.name, what, kind_name(v)));
+    evaluator_.error(Code::E0305, span_of(name), fmt::format("`{}` of `{}` must be {}, this is {}", name, record_.name, what, kind_name(v)));
   }
+  // Where the argument is written, else the whole setting.
+  support::SourceSpan span_of(const std::string& name) const {
+    for (size_t i = 0; i < call_.bindings.size(); ++i) {
+      const ast::Binding& b = call_.bindings[i];
+      if (b.name.text == name) return b.name.span;
+      if (b.name.text.empty() && name == fmt::format("#{}", i)) return b.value->span;
+    }
+    return call_.span;
+  }
+
   const Record& record_;
-  support::SourceSpan span_;
+  const Expr& call_;
   Evaluator& evaluator_;
   std::vector<std::string> known_;
 };
@@ -75,7 +85,7 @@ void add_loss_record(const Record& record, const Expr& e, double weight, Evaluat
   ir::LossTerm term;
   term.span = e.span;
   term.weight = weight;
-  Arguments args(record, e.span, evaluator);
+  Arguments args(record, e, evaluator);
   if (record.name == "cross_entropy") {
     args.text("logits", term.output, true);
     args.text("target", term.target, true);
@@ -119,13 +129,13 @@ void add_loss(const Expr& e, double weight, Evaluator& evaluator, Module& module
   const Result r = evaluator.eval(e, module);
   if (!r) return;
   if (const Record* record = r->get<Record>()) return add_loss_record(*record, e, weight, evaluator, out);
-  evaluator.error(Code::E0305, e.span, fmt::format("a loss is `cross_entropy(…)`, `mse(…)` or a weighted sum, this is {}", kind_name(*r)));
+  evaluator.error(Code::E0305, e.span, fmt::format("a loss is `cross_entropy(...)`, `mse(...)` or a weighted sum, this is {}", kind_name(*r)));
 }
 
 void set_optimizer(const Record& record, const Expr& e, Evaluator& evaluator, ir::Optimizer& out) {
   out = ir::Optimizer{};
   out.span = e.span;
-  Arguments args(record, e.span, evaluator);
+  Arguments args(record, e, evaluator);
   args.number("lr", out.lr);
   args.number("weight_decay", out.weight_decay);
   if (record.name == "sgd") {
@@ -146,7 +156,7 @@ void set_optimizer(const Record& record, const Expr& e, Evaluator& evaluator, ir
 
 void set_schedule(const Record& record, const Expr& e, Evaluator& evaluator, ir::LrSchedule& out) {
   out = ir::LrSchedule{};
-  Arguments args(record, e.span, evaluator);
+  Arguments args(record, e, evaluator);
   args.integer("warmup", out.warmup);
   if (record.name == "cosine" || record.name == "linear") {
     out.kind = record.name == "cosine" ? ir::LrSchedule::Kind::kCosine : ir::LrSchedule::Kind::kLinear;
@@ -163,7 +173,7 @@ void add_init(const ast::TrainItem& item, const Record& record, Evaluator& evalu
   ir::InitRule rule;
   rule.glob = item.glob.text;
   rule.span = item.span;
-  Arguments args(record, item.value->span, evaluator);
+  Arguments args(record, *item.value, evaluator);
   if (record.name == "normal") {
     args.number("mean", rule.a);
     args.number("std", rule.b);

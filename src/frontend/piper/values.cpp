@@ -48,7 +48,7 @@ std::string to_string(const Value& value) {
   if (const auto* v = value.get<List>()) {
     std::string text = "[";
     for (size_t i = 0; i < (*v)->size(); ++i) {
-      if (i == 8) return text + ", …]";
+      if (i == 8) return text + ", ...]";
       text += (i ? ", " : "") + to_string((**v)[i]);
     }
     return text + "]";

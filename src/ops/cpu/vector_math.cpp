@@ -1,5 +1,7 @@
 #include "ops/cpu/vector_math.h"
 
+#include <cstring>
+
 // Four instruction sets besides the baseline are enough: newer AVX-512 ones add nothing that these loops use.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL)
 #undef HWY_TARGET_INCLUDE
@@ -210,6 +212,48 @@ float run_exp_shifted(const float* x, float shift, float* y, int64_t n) {
   return run_sum(y, n);
 }
 
+using U64 = hn::ScalableTag<uint64_t>;
+using V64 = hn::Vec<U64>;
+
+// The product of two words in 64-bit lanes.
+HWY_INLINE V64 product(V64 a, V64 b) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(U64(), hn::GetLane(a) * hn::GetLane(b));
+#else
+  const hn::Repartition<uint32_t, U64> d;
+  return hn::MulEven(hn::BitCast(d, a), hn::BitCast(d, b));
+#endif
+}
+
+// A block per 64-bit lane, each counter word in the lane's low half: the full product of two words is then one
+// instruction. See philox.h for the scalar form.
+void run_philox_words(uint64_t key, uint64_t sample, uint64_t first_block, int64_t blocks, uint32_t* words) {
+  const U64 d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto low = hn::Set(d, 0xFFFFFFFFu), m0 = hn::Set(d, 0xD2511F53u), m1 = hn::Set(d, 0xCD9E8D57u);
+  HWY_ALIGN uint64_t rest[2 * HWY_MAX_BYTES / sizeof(uint64_t)];
+  for (int64_t b = 0; b < blocks; b += lanes) {
+    const auto index = hn::Iota(d, first_block + static_cast<uint64_t>(b));
+    auto c0 = hn::And(index, low), c1 = hn::ShiftRight<32>(index);
+    auto c2 = hn::Set(d, sample & 0xFFFFFFFFu), c3 = hn::Set(d, sample >> 32);
+    uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+    for (int round = 0; round < 10; round++) {
+      const auto p0 = product(c0, m0);
+      const auto p1 = product(c2, m1);
+      c0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), c1), hn::Set(d, k0));
+      c1 = hn::And(p1, low);
+      c2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), c3), hn::Set(d, k1));
+      c3 = hn::And(p0, low);
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    const auto first = hn::Or(c0, hn::ShiftLeft<32>(c1)), second = hn::Or(c2, hn::ShiftLeft<32>(c3));
+    const int64_t many = blocks - b < lanes ? blocks - b : lanes;
+    hn::StoreInterleaved2(first, second, d, rest);
+    std::memcpy(words + 4 * b, rest, static_cast<size_t>(many) * 16);
+  }
+}
+
 }  // namespace piper::ops::vec::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -227,6 +271,7 @@ HWY_EXPORT(run_sum);
 HWY_EXPORT(run_max);
 HWY_EXPORT(run_min);
 HWY_EXPORT(run_exp_shifted);
+HWY_EXPORT(run_philox_words);
 HWY_EXPORT(reads_output);
 
 bool parse_unary(std::string_view op, std::string_view approximate, Unary* out) {
@@ -268,6 +313,9 @@ float max(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(run_max)(x, n
 float min(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(run_min)(x, n); }
 float exp_shifted(const float* x, float shift, float* y, int64_t n) {
   return HWY_DYNAMIC_DISPATCH(run_exp_shifted)(x, shift, y, n);
+}
+void philox_words(uint64_t key, uint64_t sample, uint64_t first_block, int64_t blocks, uint32_t* words) {
+  HWY_DYNAMIC_DISPATCH(run_philox_words)(key, sample, first_block, blocks, words);
 }
 
 }  // namespace piper::ops::vec

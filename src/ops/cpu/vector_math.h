@@ -43,5 +43,7 @@ float max(const float* x, int64_t n);  // -inf for none; NaN when one is
 float min(const float* x, int64_t n);
 // y = exp(x - shift); returns the sum of y.
 float exp_shifted(const float* x, float shift, float* y, int64_t n);
+// The words of `blocks` consecutive Philox blocks of a sample, as PhiloxStream::block gives them: 4 a block.
+void philox_words(uint64_t key, uint64_t sample, uint64_t first_block, int64_t blocks, uint32_t* words);
 
 }  // namespace piper::ops::vec

@@ -1,7 +1,8 @@
-#include <cmath>
+#include <algorithm>
 
 #include "ops/cpu/dispatch.h"
 #include "ops/cpu/parallel.h"
+#include "ops/cpu/vector_math.h"
 #include "ops/kernel.h"
 #include "ops/philox.h"
 
@@ -30,10 +31,19 @@ Extents extents_of(const KernelSpec& spec) {
 template <class T>
 void drop(const PhiloxStream& random, uint64_t sample, int64_t element, int64_t count, uint32_t threshold, T scale,
           const T* x, T* y) {
-  for (int64_t i = 0; i < count;) {
-    const int64_t within = (element + i) % 4, many = std::min(count - i, 4 - within);
-    const PhiloxBlock words = random.block(sample, static_cast<uint64_t>((element + i) / 4));
-    for (int64_t k = 0; k < many; k++, i++) y[i] = words[static_cast<size_t>(within + k)] >= threshold ? x[i] * scale : T(0);
+  constexpr int64_t kBlocks = 128;
+  uint32_t words[4 * kBlocks];
+  while (count > 0) {
+    const int64_t skip = element % 4, many = std::min(count, 4 * kBlocks - skip);
+    vec::philox_words(random.key(), sample, static_cast<uint64_t>(element / 4), (skip + many + 3) / 4, words);
+    for (int64_t i = 0; i < many; i++) {
+      const T kept = x[i] * scale;
+      y[i] = words[skip + i] >= threshold ? kept : T(0);
+    }
+    element += many;
+    count -= many;
+    x += many;
+    y += many;
   }
 }
 
