@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <tuple>
 
 #include "plan/show.h"
@@ -35,6 +36,10 @@ ops::TensorDesc describe(const plan::Operand& operand) {
   return {operand.slot >= 0, operand.dtype, operand.shape};
 }
 
+// Ranks that are threads of one process make their kernels one after another: ThreadSanitizer sees oneDNN's cache of
+// primitives, which they share, race when two threads fill it at once.
+std::mutex making_kernels;
+
 Expected<std::unique_ptr<ops::Kernel>> make_kernel(const plan::KernelCall& call) {
   ops::KernelSpec spec{call.op, call.attrs, {}, {}};
   for (const plan::Operand& operand : call.inputs) spec.inputs.push_back(describe(operand));
@@ -42,6 +47,7 @@ Expected<std::unique_ptr<ops::Kernel>> make_kernel(const plan::KernelCall& call)
   std::unique_ptr<ops::Kernel> kernel;
   std::string why;
   try {
+    std::lock_guard lock(making_kernels);
     kernel = ops::make_cpu_kernel(spec);
   } catch (const std::exception& exception) {
     why = std::string(": ") + exception.what();
@@ -210,15 +216,16 @@ Expected<void> Binder::bind_collective(const Instruction& in, BoundInstruction* 
   const size_t n = members.size();
   const size_t bytes = range(*bound, 0).bytes;
   bound->tag = collectives_[bound->group]++;
+  const std::string unfit = "its ranges do not fit a group of " + std::to_string(n);
   size_t sent = 0;
   switch (in.opcode) {
     case Opcode::kAllReduce: sent = 2 * (n - 1) * bytes / n; break;
     case Opcode::kReduceScatter:
-      if (bytes != n * range(*bound, 1).bytes) return user_error("its ranges do not fit a group of " + std::to_string(n));
+      if (bytes != n * range(*bound, 1).bytes) return user_error(unfit);
       sent = (n - 1) * range(*bound, 1).bytes;
       break;
     case Opcode::kAllGather:
-      if (range(*bound, 1).bytes != n * bytes) return user_error("its ranges do not fit a group of " + std::to_string(n));
+      if (range(*bound, 1).bytes != n * bytes) return user_error(unfit);
       sent = (n - 1) * bytes;
       break;
     case Opcode::kBroadcast: sent = members[0] == rank_ ? (n - 1) * bytes : 0; break;

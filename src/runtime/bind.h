@@ -1,5 +1,5 @@
-// A rank's program bound to memory and kernels: what the executor walks. Everything that needs a look-up, a string or an
-// allocation is done here, once; a bound instruction has only pointers and numbers.
+// A rank's program bound to memory and kernels: what the executor walks. Everything that needs a look-up, a string or
+// an allocation is done here, once; a bound instruction has only pointers and numbers.
 #pragma once
 
 #include <memory>

@@ -17,8 +17,8 @@ namespace piper::runtime {
 
 class Data {
  public:
-  // `source`: "FILE" or "u32:FILE" of tokens, "text:FILE", "FILE.safetensors", "synthetic". Checks everything that needs
-  // no look at all values: formats, dtypes, shapes, that there are samples for one step.
+  // `source`: "FILE" or "u32:FILE" of tokens, "text:FILE", "FILE.safetensors", "synthetic". Checks everything that
+  // needs no look at all values: formats, dtypes, shapes, that there are samples for one step.
   static support::Expected<Data> open(const plan::Plan& plan, const std::string& source, bool shuffle);
 
   // Looks at every value that must be in a vocabulary.

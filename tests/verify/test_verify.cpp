@@ -200,8 +200,9 @@ TEST_CASE("ranks of one program that talk in turn are no deadlock") {
 
 TEST_CASE("a missing wait is a race that names both uses") {
   Pipeline p;
-  int forward = find(p.plan, 1, Opcode::kCompute, 0);
-  while (p.plan.chunks[p.program(1)[forward].chunk].name != "F1") forward++;
+  int forward = 0;
+  auto is_forward = [&](const Instruction& i) { return i.opcode == Opcode::kCompute && p.plan.chunks[i.chunk].name == "F1"; };
+  while (!is_forward(p.program(1)[forward])) forward++;
   REQUIRE(!p.program(1)[forward].waits.empty());
   p.program(1)[forward].waits.clear();
   std::string text = expect(p.plan, Code::E0605);

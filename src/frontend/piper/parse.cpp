@@ -189,7 +189,9 @@ class Recovery {
 
   void report(const SyntaxStop& mistake, antlr4::Token* start) {
     antlr4::Token* token = mistake.token;
-    if (text_.is_bad_line(token->getLine())) return;
+    for (size_t line = start ? start->getLine() : token->getLine(); line <= token->getLine(); line++) {
+      if (text_.is_bad_line(line)) return;
+    }
     std::string found = found_text(token), keyword = start ? start->getText() : "";
     bool wants_name = false;
     std::string message = "expected " + expectation(mistake.expected, &wants_name) + ", found " + found;
