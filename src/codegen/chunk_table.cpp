@@ -48,6 +48,7 @@ const LoweredPair& ChunkTable::get(ir::ChunkId chunk, ir::PlacementId placement)
   LoweredPair& pair = it->second;
   std::vector<LoweredChunk> forward;
   forward.push_back(lowering.forward());
+  forward.front().code.hash = chunk_hash(dag_, dag_.chunk(chunk));
   pair.forward = add(std::move(forward));
   pair.backward = add(lowering.backward());
   pair.saved_bytes = lowering.saved_bytes();

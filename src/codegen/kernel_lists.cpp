@@ -1,6 +1,7 @@
 #include "codegen/kernel_lists.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 
@@ -314,6 +315,17 @@ LoweredChunk ChunkLowering::finish(const std::vector<Call>& calls, std::string n
   }
   out.code.flops_per_sample = static_cast<int64_t>(flops);
   return out;
+}
+
+uint64_t chunk_hash(const ir::TrainingDag& dag, const ir::Chunk& chunk) {
+  std::string text;
+  for (OpId id : chunk.forward) {
+    const Op& op = dag.model.op(id);
+    text += op.kind + ir::to_string(op.attrs) + "(";
+    for (ValueId v : op.inputs) text += v.valid() ? dag.model.value(v).name + ":" + to_string(dag.model.value(v).type) + "," : "-,";
+    text += ")\n";
+  }
+  return XXH3_64bits(text.data(), text.size());
 }
 
 LoweredChunk lower_count(const ir::TrainingDag& dag, size_t term, const std::vector<int64_t>& sizes) {

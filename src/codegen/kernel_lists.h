@@ -93,6 +93,9 @@ class ChunkLowering {
 // The kernel that counts the valid elements of loss term `term`.
 LoweredChunk lower_count(const ir::TrainingDag& dag, size_t term, const std::vector<int64_t>& sizes);
 
+// Hash of a chunk's forward ops as the model has them: its identity in the contract of the step.
+uint64_t chunk_hash(const ir::TrainingDag& dag, const ir::Chunk& chunk);
+
 // Positions in the statistics: [0] sum of squares, [1] non-finite, then sum and count per loss term.
 inline int32_t loss_sum_index(size_t term) { return static_cast<int32_t>(2 + 2 * term); }
 inline int32_t loss_count_index(size_t term) { return static_cast<int32_t>(3 + 2 * term); }

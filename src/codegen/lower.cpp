@@ -1,7 +1,6 @@
 #include "codegen/lower.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <set>
@@ -245,15 +244,8 @@ class Lowering {
     plan::Contract& c = plan_.contract;
     c.microbatches = plan_.microbatches;
     for (const ir::Chunk& chunk : dag_.chunks) {
-      std::string text;
-      for (ir::OpId id : chunk.forward) {
-        const ir::Op& op = dag_.model.op(id);
-        text += op.kind + ir::to_string(op.attrs) + "(";
-        for (ValueId v : op.inputs) text += v.valid() ? dag_.model.value(v).name + ":" + to_string(dag_.model.value(v).type) + "," : "-,";
-        text += ")\n";
-      }
       c.chunk_names.push_back(chunk.name);
-      c.chunk_hashes.push_back(XXH3_64bits(text.data(), text.size()));
+      c.chunk_hashes.push_back(chunk_hash(dag_, chunk));
     }
     for (const ir::Contribution& k : dag_.contributions) c.contributions.push_back({k.param.value, k.chunk.value});
     for (const ir::LossTerm& t : strategy_.train.loss) c.loss_weights.push_back(t.weight);

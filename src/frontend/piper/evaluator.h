@@ -16,6 +16,9 @@ namespace piper::frontend {
 
 using Result = std::optional<Value>;
 
+constexpr int64_t kStepBudget = 10'000'000;
+constexpr int kEvalDepth = 20'000;  // nested evaluations; big_stack.h has the stack for them
+
 // What a predicate is asked about: an operation of the model.
 struct OpContext {
   const ir::Model* model = nullptr;
