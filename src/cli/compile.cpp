@@ -1,6 +1,7 @@
 // piper compile MODEL STRATEGY -o PLAN
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "cli/cli.h"
@@ -84,7 +85,13 @@ void register_compile(CLI::App& app, Context& context) {
   sub->add_option("-o,--output", options->output, "folder of the plan; without it everything is only checked");
   sub->add_option("-D", options->defines, "parameter of the strategy, name=value")->allow_extra_args(false);
   sub->add_option("--set", options->sets, "override of the train block, train.name=value")->allow_extra_args(false);
-  sub->add_option("--emit", options->emit, "print `model` or `dag:after=PASS`")->allow_extra_args(false);
+  sub->add_option("--emit", options->emit, "print `model` or `dag:after=PASS`")
+      ->allow_extra_args(false)
+      ->check([](const std::string& what) {
+        const std::vector<std::string> names = emittable();
+        if (std::find(names.begin(), names.end(), what) != names.end()) return std::string();
+        return fmt::format("nothing called `{}` can be printed; there is {}", what, support::join(names, ", "));
+      });
   sub->add_option("--device", options->device, "kind of device")->check(CLI::IsMember({"cpu"}));
   sub->add_flag("--no-verify", options->no_verify, "skip the proof of the plan");
   sub->add_flag("-q,--quiet", options->quiet, "no summary");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 
 #include "codegen/lower.h"
 #include "frontend/onnx/import.h"
@@ -17,8 +18,17 @@
 namespace piper::cli {
 
 namespace fs = std::filesystem;
-using support::Code;
 using support::Diagnostics;
+
+namespace {
+constexpr std::string_view kDagAfter = "dag:after=";
+}
+
+std::vector<std::string> emittable() {
+  std::vector<std::string> names{"model"};
+  for (const std::string& pass : passes::pass_names()) names.push_back(std::string(kDagAfter) + pass);
+  return names;
+}
 
 std::vector<std::string> library_dirs() {
   std::vector<std::string> dirs;
@@ -53,18 +63,6 @@ bool load_strategy(const std::string& model_path, const std::string& strategy_pa
 
 namespace {
 
-// "dag:after=place" -> "place"; nothing for other things to emit.
-std::optional<std::string> dag_pass(const std::string& what, Diagnostics& diagnostics) {
-  constexpr std::string_view kPrefix = "dag:after=";
-  if (what.rfind(kPrefix, 0) != 0) return std::nullopt;
-  const std::string pass = what.substr(kPrefix.size());
-  const std::vector<std::string> names = passes::pass_names();
-  if (std::find(names.begin(), names.end(), pass) == names.end()) {
-    auto& d = diagnostics.report(Code::E0510, fmt::format("there is no pass `{}`", pass));
-    d.note(fmt::format("the passes are {}", support::join(names, ", ")));
-  }
-  return pass;
-}
 
 void report_findings(const std::vector<verify::Finding>& findings, Diagnostics& diagnostics) {
   for (const verify::Finding& f : findings) {
@@ -77,6 +75,11 @@ std::vector<std::string> summary_notes(const ir::TrainingDag& dag, const ir::Str
   std::vector<std::string> notes;
   if (strategy.orders.empty() && dag.microbatches > 1) {
     notes.push_back("no `order` in the strategy: the compiler chose one, depth-first backward");
+  }
+  for (int32_t r = 0; r < dag.mesh.world_size(); ++r) {
+    if (std::any_of(dag.placements.begin(), dag.placements.end(), [&](const ir::Placement& p) { return ir::contains(dag.mesh, p, r); })) continue;
+    notes.push_back(fmt::format("nothing is placed on rank {}, the first of the ranks that only wait", r));
+    break;
   }
   for (size_t p = 0; p < dag.model.params.size(); ++p) {
     if (dag.param_holders[p].empty()) notes.push_back(fmt::format("parameter `{}` has no effect on the loss", dag.model.params[p].name));
@@ -92,17 +95,11 @@ std::optional<Compiled> compile(const std::string& model_path, const std::string
   ir::Strategy strategy;
   if (!load_strategy(model_path, strategy_path, options, diagnostics, model, strategy)) return std::nullopt;
   Compiled out;
-  std::map<std::string, bool> dags;
+  std::set<std::string> dags;
   for (const std::string& what : options.emit) {
-    if (what == "model") {
-      out.emitted += to_string(model);
-    } else if (const auto pass = dag_pass(what, diagnostics)) {
-      dags[*pass] = true;
-    } else {
-      diagnostics.report(Code::E0510, fmt::format("nothing called `{}` can be emitted", what)).help("`model` or `dag:after=PASS`");
-    }
+    if (what == "model") out.emitted += to_string(model);
+    if (what.rfind(kDagAfter, 0) == 0) dags.insert(what.substr(kDagAfter.size()));
   }
-  if (diagnostics.has_errors()) return std::nullopt;
   auto dag = passes::run_passes(std::move(model), strategy, diagnostics, [&](const std::string& pass, const ir::TrainingDag& at) {
     if (dags.count(pass)) out.emitted += fmt::format("// after {}\n{}", pass, to_string(at));
   });

@@ -19,10 +19,11 @@ struct CompileOptions {
   std::map<std::string, std::string> sets;     // --set train.k=v
   std::string device = "cpu";
   bool verify = true;
-  // Where to print what: "strategy", "model", "dag:after=PASS"; the compiler stops when the last one is printed and
-  // `emit_only` is set.
-  std::vector<std::string> emit;
+  std::vector<std::string> emit;  // what to print, of emittable()
 };
+
+// "model" and "dag:after=PASS" for every pass.
+std::vector<std::string> emittable();
 
 struct Compiled {
   plan::Plan plan;

@@ -83,7 +83,7 @@ class Communicator {
       check_aligned(v, from, to, consumer);
       it->second = add_pair(v, channel, producer, to, mb, gradient);
     }
-    replace_input(consumer, producer, it->second, v);
+    replace_input(consumer, producer, it->second);
   }
 
   NodeId add_pair(ValueId v, ChunkId channel, NodeId producer, PlacementId to, int32_t mb, bool gradient) {
@@ -105,8 +105,8 @@ class Communicator {
     return dag_.add_node(std::move(recv));
   }
 
-  // The consumer reads the receive instead; it keeps the direct edge while other values of that producer are local.
-  void replace_input(NodeId consumer, NodeId producer, NodeId recv, ValueId) {
+  // The consumer reads the receive instead.
+  void replace_input(NodeId consumer, NodeId producer, NodeId recv) {
     auto& inputs = dag_.node(consumer).inputs;
     inputs.erase(std::remove(inputs.begin(), inputs.end(), producer), inputs.end());
     if (std::find(inputs.begin(), inputs.end(), recv) == inputs.end()) inputs.push_back(recv);
@@ -116,10 +116,11 @@ class Communicator {
   void check_aligned(ValueId v, PlacementId from, PlacementId to, NodeId consumer) {
     const ir::Placement& a = dag_.placements[from.index()];
     const ir::Placement& b = dag_.placements[to.index()];
-    if (!ir::overlap(a, b) && ir::data_degree(dag_.mesh, a) == ir::data_degree(dag_.mesh, b)) return;
+    if (misaligned_ || (!ir::overlap(a, b) && ir::data_degree(dag_.mesh, a) == ir::data_degree(dag_.mesh, b))) return;
+    misaligned_ = true;  // the other values would say the same
     diagnostics_
         .report(Code::E0515, dag_.node(consumer).span,
-                fmt::format("`{}` crosses from {} ({} replicas) to {} ({} replicas), which cut the batch differently or share devices",
+                fmt::format("`{}` crosses from {} ({} data-parallel) to {} ({} data-parallel), which cut the batch differently or share devices",
                             dag_.model.value(v).name, a.name, ir::data_degree(dag_.mesh, a), b.name, ir::data_degree(dag_.mesh, b)))
         .help("place both on disjoint sets of devices with equally many data-parallel replicas");
   }
@@ -185,6 +186,7 @@ class Communicator {
   std::vector<std::vector<NodeId>> forward_, backward_;
   std::map<ValueId, ChunkId> producer_;
   std::map<std::tuple<ValueId, int32_t, PlacementId>, NodeId> receives_;
+  bool misaligned_ = false;
 };
 
 }  // namespace

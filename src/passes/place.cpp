@@ -79,7 +79,7 @@ class Placer {
       found = static_cast<int>(i);
     }
     if (found < 0) {
-      unplaced_.insert(node.chunk);
+      unplaced_.emplace(node.chunk, node.tags);
       return;
     }
     node.placement = intern(&strategy_.places[static_cast<size_t>(found)].devices);
@@ -97,12 +97,11 @@ class Placer {
     if (unplaced_.empty()) return;
     auto& d = diagnostics_.report(Code::E0501, strategy_.places.front().span, "some operations are matched by no `place`");
     int shown = 0;
-    for (ir::ChunkId c : unplaced_) {
-      const ir::Chunk& chunk = dag_.chunk(c);
-      for (ir::OpId op : chunk.forward) {
+    for (const auto& [c, tags] : unplaced_) {
+      for (ir::OpId op : dag_.chunk(c).forward) {
         if (++shown > 8) break;
         const ir::Op& o = dag_.model.op(op);
-        d.note(fmt::format("`{}` ({}, path `{}`) with tags {{{}}}", o.name, o.kind, o.path, ir::to_string(chunk.tags)));
+        d.note(fmt::format("`{}` ({}, path `{}`) with tags {{{}}}", o.name, o.kind, o.path, ir::to_string(tags)));
       }
     }
     d.help("add a `tag … where path \"…\"` rule that covers them, or a `place` for their tags");
@@ -122,7 +121,7 @@ class Placer {
 
   // Every axis that a node spans must be given a meaning by a directive that matches the node.
   void check_axes() {
-    std::set<std::pair<int, PlacementId>> reported;
+    std::set<int> reported;
     std::vector<char> replicate_used(strategy_.replicates.size(), false);
     for (const Node& node : dag_.nodes) {
       if (node.kind != NodeKind::kCompute) continue;
@@ -133,7 +132,7 @@ class Placer {
         const bool explained = std::any_of(strategy_.replicates.begin(), strategy_.replicates.end(), [&](const ir::Replicate& r) {
           return r.axis == axis && matches(r.selector, node.tags);
         });
-        if (explained || !reported.insert({axis, node.placement}).second) continue;
+        if (explained || !reported.insert(axis).second) continue;
         const std::string& name = dag_.mesh.axes[static_cast<size_t>(axis)].name;
         const std::string what = dag_.chunk(node.chunk).tags.empty() ? "the model" : ir::to_string(dag_.chunk(node.chunk).tags);
         diagnostics_.report(Code::E0503, node.span.valid() ? node.span : dag_.mesh.axes[static_cast<size_t>(axis)].span,
@@ -164,7 +163,7 @@ class Placer {
   Diagnostics& diagnostics_;
   std::vector<char> used_;
   std::map<std::vector<std::pair<int, int64_t>>, PlacementId> ids_;
-  std::set<ir::ChunkId> unplaced_;
+  std::map<ir::ChunkId, ir::Tags> unplaced_;  // with the tags of the first node that has no place
   std::set<std::pair<size_t, size_t>> reported_;
 };
 

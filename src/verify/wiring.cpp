@@ -19,6 +19,8 @@ std::string Wiring::writer_name(int writer, int writer_range) const {
   switch (by.opcode) {
     case Opcode::kCompute: return plan_.chunks[by.chunk].slots[writer_range].name;
     case Opcode::kLoadBatch: return "input " + plan_.inputs[by.input].name;
+    // A value is the same whether it was computed here or received.
+    case Opcode::kRecv: return by.tensor;
     default: return opcode_name(by.opcode) + " " + by.tensor;
   }
 }
