@@ -171,7 +171,15 @@ class Adoption {
       : dag_(dag), live_(live), split_dim_(strategy.split ? strategy.split->dim : "") {
     const size_t n = dag.model.ops.size();
     placed_.resize(n);
-    for (size_t i = 0; i < n; ++i) placed_[i] = strategy.places.empty() || is_placed(strategy, dag.op_tags[i]);
+    const std::set<std::string> place_tags = tags_of_places(strategy);
+    for (size_t i = 0; i < n; ++i) {
+      placed_[i] = strategy.places.empty() || is_placed(strategy, dag.op_tags[i]);
+      // An operation that has every tag that places speak of was named by the rules: the missing place is a mistake.
+      const Tags& tags = dag.op_tags[i];
+      if (!placed_[i] && std::all_of(place_tags.begin(), place_tags.end(), [&](const std::string& t) { return tags.count(t) > 0; })) {
+        placed_[i] = true;
+      }
+    }
     mark_parameter_dependence();
   }
 
@@ -187,6 +195,16 @@ class Adoption {
   }
 
  private:
+  std::set<std::string> tags_of_places(const Strategy& strategy) const {
+    std::set<std::string> tags;
+    for (const ir::Place& p : strategy.places) {
+      for (const ir::Constraint& c : p.selector.constraints) {
+        if (c.tag != split_dim_) tags.insert(c.tag);
+      }
+    }
+    return tags;
+  }
+
   bool is_placed(const Strategy& strategy, const Tags& tags) const {
     return std::any_of(strategy.places.begin(), strategy.places.end(),
                        [&](const ir::Place& p) { return matches(p.selector, tags, split_dim_); });
@@ -285,7 +303,7 @@ class Adoption {
   TrainingDag& dag_;
   std::vector<char>& live_;
   std::string split_dim_;
-  std::vector<char> placed_;
+  std::vector<char> placed_;  // has its tags; the others are adopted
   std::vector<char> op_depends_;
   std::vector<char> value_depends_;
 };

@@ -67,7 +67,7 @@ TEST_CASE("flipped bytes never crash the importer", "[bad]") {
   }
 }
 
-TEST_CASE("a newer IR version or opset is a warning", "[bad]") {
+TEST_CASE("a newer IR version or opset is a warning (W0401)", "[bad]") {
   GraphBuilder g(24, 14);
   g.output(g.node("Relu", {g.input("x", {"batch", 4})}));
   const test::Imported imported = test::import_graph(g);

@@ -1,0 +1,148 @@
+// The command line as a user meets it: exit codes, messages, and nothing left behind.
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Output {
+  int code = -1;
+  std::string text;
+};
+
+Output piper(const std::string& arguments) {
+  Output out;
+  std::FILE* pipe = popen(fmt::format("'{}' {} 2>&1 </dev/null", PIPER_BINARY, arguments).c_str(), "r");
+  std::array<char, 4096> chunk;
+  while (size_t n = std::fread(chunk.data(), 1, chunk.size(), pipe)) out.text.append(chunk.data(), n);
+  out.code = WEXITSTATUS(pclose(pipe));
+  return out;
+}
+
+void expect(const std::string& arguments, int code, const std::vector<std::string>& parts) {
+  const Output out = piper(arguments);
+  INFO(arguments << "\n" << out.text);
+  CHECK(out.code == code);
+  for (const std::string& part : parts) {
+    INFO("expected: " << part);
+    CHECK(out.text.find(part) != std::string::npos);
+  }
+}
+
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = (fs::temp_directory_path() / "piper_cli_XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  ~Folder() { fs::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  size_t entries() const { return static_cast<size_t>(std::distance(fs::directory_iterator(path_), fs::directory_iterator())); }
+
+ private:
+  fs::path path_;
+};
+
+std::string read(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+void write(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+const std::string kModel = "models/gpt_tiny/gpt_tiny.onnx";
+
+}  // namespace
+
+TEST_CASE("usage errors exit with 2 and name what was meant") {
+  expect("compil", 2, {"unknown command `compil`", "did you mean `compile`?"});
+  expect("compile", 2, {"model is required"});
+  expect(fmt::format("compile {} strategies/dp.piper --emit dag:after=nothing", kModel), 2, {"nothing called `dag:after=nothing`", "dag:after=place"});
+  expect(fmt::format("compile {} strategies/dp.piper -D dp", kModel), 2, {"`dp` is not of the form name=value"});
+  expect("--version", 0, {"0.1"});
+  for (const char* command : {"check", "compile", "explain", "inspect", "launch", "show", "verify"}) expect(fmt::format("{} --help", command), 0, {"Example:"});
+}
+
+TEST_CASE("a bad model file is refused, and nothing is written") {
+  const Folder folder;
+  const std::string bytes = read(kModel);
+  write(folder / "short.onnx", bytes.substr(0, bytes.size() / 2));
+  write(folder / "text.onnx", "this is a text, not a model\n");
+  std::string unknown = bytes;
+  size_t at = unknown.find("LayerNormalization");
+  REQUIRE(at != std::string::npos);
+  for (; at != std::string::npos; at = unknown.find("LayerNormalization", at)) unknown.replace(at, 18, "LayerNormalizatioX");
+  write(folder / "unknown.onnx", unknown);
+  const size_t before = folder.entries();
+  auto compile = [&](const std::string& model) { return fmt::format("compile '{}' strategies/single.piper -o '{}'", model, folder / "x.plan"); };
+  expect(compile(folder / "missing.onnx"), 1, {"error[E0001]", "missing.onnx"});
+  expect(compile(folder / "short.onnx"), 1, {"error[E0401]"});
+  expect(compile(folder / "text.onnx"), 1, {"error[E0401]"});
+  expect(compile(folder / "unknown.onnx"), 1, {"error[E0402]", "LayerNormalizatioX", "9 nodes", "/transformer/h.0/ln_1/"});
+  expect(compile(kModel) + " -D microbatch=2", 1, {"error[E0209]", "did you mean `microbatches`?"});
+  CHECK(folder.entries() == before);
+}
+
+TEST_CASE("a bad plan, and data that does not fit, are refused before the first step") {
+  const Folder folder;
+  const std::string plan = folder / "x.plan";
+  fs::copy_file(kModel, folder / "model.onnx");
+  expect(fmt::format("compile '{}' strategies/dp.piper --set train.batch=8 -o '{}'", folder / "model.onnx", plan), 0, {"compiled and verified"});
+  auto launch = [&](const std::string& rest) { return fmt::format("launch '{}' --quiet {}", plan, rest); };
+  expect(launch("--data nowhere.bin"), 1, {"nowhere.bin"});
+  write(folder / "short.txt", "abc");
+  expect(launch(fmt::format("--data 'text:{}'", folder / "short.txt")), 1, {"error:"});
+  // Bytes above 63 are outside this model's vocabulary of 64.
+  expect(launch("--data text:models/text/kjv.txt"), 1, {"vocabulary"});
+  expect(launch("--data models/mlp/data.safetensors"), 1, {"tokens"});
+  expect("launch nowhere.plan --data synthetic", 1, {"nowhere.plan"});
+
+  const int taken = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(bind(taken, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  REQUIRE(listen(taken, 1) == 0);
+  socklen_t length = sizeof address;
+  getsockname(taken, reinterpret_cast<sockaddr*>(&address), &length);
+  expect(launch(fmt::format("--data models/gpt_tiny/data.safetensors --port {}", ntohs(address.sin_port))), 1, {"port", "in use"});
+  close(taken);
+
+  std::string bytes = read(folder / "model.onnx");
+  bytes[bytes.size() / 2] ^= 1;
+  write(folder / "model.onnx", bytes);
+  expect(launch("--data models/gpt_tiny/data.safetensors"), 1, {"another model"});
+  const std::string file = plan + "/plan.pb";
+  write(file, read(file).substr(0, 1000));
+  expect(launch("--data models/gpt_tiny/data.safetensors"), 1, {"error:"});
+  expect(fmt::format("show '{}'", plan), 1, {"error:"});
+}
+
+TEST_CASE("inspect, show, verify and explain answer") {
+  const Folder folder;
+  expect("inspect models/mlp/mlp.onnx", 0, {"layers.2.weight"});
+  expect("inspect models/mlp/mlp.onnx --json", 0, {"\"layers.2.weight\""});
+  expect(fmt::format("compile {} strategies/1f1b.piper -o '{}'", kModel, folder / "x.plan"), 0, {"pp=0", "pp=1"});
+  expect(fmt::format("verify '{}'", folder / "x.plan"), 0, {"free of deadlock"});
+  expect(fmt::format("show '{}' --memory", folder / "x.plan"), 0, {"activation"});
+  expect(fmt::format("show '{}'", folder / "x.plan"), 0, {"strategies/1f1b.piper"});
+  expect("explain e0504", 0, {"E0504"});
+  expect("explain E9999", 1, {"there is no code"});
+  expect("check strategies/1f1b.piper", 0, {"no errors"});
+  expect("check strategies/1f1b.piper models/gpt_tiny/gpt_tiny.onnx", 0, {"no errors"});
+}

@@ -1,0 +1,107 @@
+// Equal numbers for what the strategy matrix does not hold: strategies written for one purpose, against one device.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/p1/run_cell.h"
+
+using namespace piper::p1;
+
+namespace {
+
+constexpr const char* kMse = "mse(prediction = output \"prediction\", target = input \"y\")";
+constexpr const char* kTags = "tag layer = i where path \"layers.{i}.**\"\ntag stage = balanced(layer, 2)\n";
+
+// A strategy file that is there as long as the object.
+class StrategyFile {
+ public:
+  explicit StrategyFile(const std::string& text) {
+    static int count = 0;
+    name_ = fmt::format("piper_test_{}_{}", getpid(), count++);
+    path_ = std::filesystem::temp_directory_path() / (name_ + ".piper");
+    std::ofstream(path_) << text;
+  }
+  ~StrategyFile() { std::filesystem::remove(path_); }
+  // As a cell names it: relative to strategies/, without the ending.
+  std::string stem() const { return std::filesystem::relative(path_, std::filesystem::absolute("strategies")).replace_extension("").string(); }
+
+ private:
+  std::string name_;
+  std::filesystem::path path_;
+};
+
+std::string train(const std::string& loss, const std::string& optimizer, int batch, const std::string& more = "") {
+  return fmt::format("train {{ loss {}  optimizer {}  batch {}  {} }}\n", loss, optimizer, batch, more);
+}
+
+Cell cell_of(const StrategyFile& file, const std::string& model) {
+  Cell cell;
+  cell.model = {model, fmt::format("models/{0}/{0}.onnx", model), fmt::format("models/{}/data.safetensors", model), {}, 4};
+  cell.strategy = file.stem();
+  return cell;
+}
+
+// Runs both texts and compares everything.
+void check_equal(const std::string& model, const std::string& text, const std::string& reference) {
+  const StrategyFile a(text), b(reference);
+  const Result ours = run(cell_of(a, model), 3), theirs = run(cell_of(b, model), 3);
+  INFO(text);
+  INFO(ours.error << theirs.error);
+  REQUIRE(ours.error.empty());
+  REQUIRE(theirs.error.empty());
+  const Difference d = compare(ours, theirs);
+  INFO("largest difference in " << d.worst);
+  CHECK(d.loss < 1e-5);
+  CHECK(d.norm < 1e-5);
+  CHECK(d.gradients < 1e-5);
+  CHECK(d.weights < 1e-5);
+}
+
+}  // namespace
+
+TEST_CASE("a stage in two places, by microbatch, sums the gradients of both") {
+  const std::string end = train(kMse, "sgd(lr = 0.05, momentum = 0.9)", 11);
+  for (const char* places : {"place all(stage = 0, mb = 0..2) on dev[pp = 0]\nplace all(stage = 1, mb = 0..2) on dev[pp = 1]\n"
+                             "place all(stage = 0, mb = 2..4) on dev[pp = 1]\nplace all(stage = 1, mb = 2..4) on dev[pp = 0]\n",
+                             "place all(stage = 0) on dev[pp = 0]\nplace all(stage = 1, mb = 0..2) on dev[pp = 0]\n"
+                             "place all(stage = 1, mb = 2..4) on dev[pp = 1]\n"}) {
+    check_equal("mlp", std::string("mesh dev[pp = 2]\n") + kTags + "split all() into 4 as mb\n" + places + end, end);
+    check_equal("mlp", std::string("mesh dev[pp = 2, dp = 2]\nreplicate all() over dp\n") + kTags + "split all() into 4 as mb\n" + places + end, end);
+  }
+}
+
+TEST_CASE("two data axes are one share of the batch each") {
+  const std::string end = train(kMse, "adam(lr = 1e-3, eps = 1e-3)", 13);
+  check_equal("mlp", std::string("mesh dev[a = 2, pp = 2, b = 2]\nreplicate all() over a\nreplicate all() over b\n") + kTags +
+                         "place all(stage = 0) on dev[pp = 0]\nplace all(stage = 1) on dev[pp = 1]\nsplit all() into 2 as mb\n" + end, end);
+}
+
+TEST_CASE("frozen parameters stay, and nothing is reduced for them") {
+  const std::string end = "freeze param \"layers.0.**\"\nfreeze param \"layers.1.**\"\n" + train(kMse, "adamw(lr = 1e-2, eps = 1e-3)", 8);
+  const std::string text = std::string("mesh dev[pp = 2, dp = 2]\nreplicate all() over dp\ntag layer = i where path \"layers.{i}.**\"\n"
+                                       "tag stage = if layer < 2 then 0 else 1\n"
+                                       "place all(stage = 0) on dev[pp = 0]\nplace all(stage = 1) on dev[pp = 1]\nsplit all() into 2 as mb\n") + end;
+  check_equal("mlp", text, end);
+  const StrategyFile file(text);
+  const Result result = run(cell_of(file, "mlp"), 3);
+  CHECK(result.gradients.count("layers.0.fc.weight") == 0);
+  CHECK(result.gradients.count("layers.4.fc.weight") == 1);
+  const StrategyFile still(train(kMse, "sgd(lr = 0.0)", 8));
+  const Result initial = run(cell_of(still, "mlp"), 1);
+  CHECK(result.weights.at("layers.0.fc.weight") == initial.weights.at("layers.0.fc.weight"));
+  CHECK(result.weights.at("layers.4.fc.weight") != initial.weights.at("layers.4.fc.weight"));
+}
+
+TEST_CASE("several loss terms, smoothing, and microbatches without a valid target") {
+  const std::string two = train("mse(prediction = output \"prediction\", target = input \"y\") + 0.5 * mse(prediction = output \"prediction\", target = input \"y\")",
+                                "sgd(lr = 0.02, momentum = 0.9, nesterov = true)", 9);
+  check_equal("mlp", "mesh dev[dp = 2]\nreplicate all() over dp\nsplit all() into 3 as mb\n" + two, two);
+  // gpt_tiny's sample 2 has no valid target: one microbatch, and one replica of another, is without any.
+  const std::string smooth = train("cross_entropy(logits = output \"logits\", target = input \"labels\", label_smoothing = 0.1)",
+                                   "adamw(lr = 1e-3, eps = 1e-3)", 8, "no_decay param \"**.bias\"  schedule linear(warmup = 2, total = 10, floor = 1e-4)");
+  check_equal("gpt_tiny", "split all() into 8 as mb\n" + smooth, smooth);
+  check_equal("gpt_tiny", "mesh dev[dp = 4]\nreplicate all() over dp bucket 16KiB\nsplit all() into 2 as mb\n" + smooth, smooth);
+}
