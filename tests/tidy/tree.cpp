@@ -12,11 +12,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What .gitignore names.
-bool is_left_behind(const std::string& folder) {
-  constexpr std::array kNames = {".git", ".cache", "__pycache__", "build", "out", "venv"};
-  return std::find(kNames.begin(), kNames.end(), folder) != kNames.end() || folder.starts_with("build-") ||
-         folder.ends_with(".plan");
+// What .gitignore names; `build` and `out` in the root only: a pass is called build too.
+bool is_left_behind(const std::string& folder, bool in_root) {
+  constexpr std::array kNames = {".git", ".cache", "__pycache__", "venv"};
+  if (std::find(kNames.begin(), kNames.end(), folder) != kNames.end() || folder.ends_with(".plan")) return true;
+  return in_root && (folder == "build" || folder == "out" || folder.starts_with("build-"));
 }
 
 std::string_view trim(std::string_view text) {
@@ -54,7 +54,7 @@ Tree load_tree(const fs::path& root) {
   Tree tree;
   for (auto it = fs::recursive_directory_iterator(root); it != fs::recursive_directory_iterator(); ++it) {
     if (it->is_directory()) {
-      if (is_left_behind(it->path().filename().string())) it.disable_recursion_pending();
+      if (is_left_behind(it->path().filename().string(), it.depth() == 0)) it.disable_recursion_pending();
       continue;
     }
     if (!it->is_regular_file()) continue;
