@@ -20,7 +20,11 @@ void run(Options options, Context& context) {
   if (!plan) return report(plan.error(), context);
   options.launch.run.shuffle = !options.in_order;
   const auto summary = runtime::launch(*plan, options.launch);
-  if (!summary) return report(summary.error(), context);
+  if (!summary) {
+    report(summary.error(), context);
+    if (const int signal = runtime::stop_signal()) context.exit_code = 128 + signal;
+    return;
+  }
   const runtime::RunSummary& s = *summary;
   if (s.losses.empty()) return;
   const double per_step = s.seconds / static_cast<double>(s.losses.size());
