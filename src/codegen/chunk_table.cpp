@@ -6,6 +6,7 @@
 
 #include "codegen/program_builder.h"
 #include "ir/shares.h"
+#include "passes/losses.h"
 
 namespace piper::codegen {
 
@@ -56,15 +57,23 @@ const LoweredPair& ChunkTable::get(ir::ChunkId chunk, ir::PlacementId placement)
   return pair;
 }
 
-const LoweredPass& ChunkTable::count(size_t term, ir::PlacementId placement) {
+const LoweredPair& ChunkTable::count(size_t term, ir::PlacementId placement) {
   const int64_t degree = ir::data_degree(dag_.mesh, dag_.placements[placement.index()]);
   const auto [it, fresh] = counts_.try_emplace({term, degree});
-  if (fresh) {
-    std::vector<LoweredChunk> parts;
-    parts.push_back(lower_count(dag_, term, sizes(placement)));
-    it->second = add(std::move(parts));
-  }
-  return it->second;
+  if (!fresh) return it->second;
+  const ir::LossInfo& loss = dag_.losses[term];
+  const ir::Op& op = dag_.model.op(loss.count_op);
+  ir::Chunk ops;
+  ops.name = op.inputs.empty() ? op.name : dag_.model.value(op.inputs[0]).name;
+  ops.forward = passes::count_ops(dag_.model, loss);
+  ChunkLowering lowering(dag_, ops, sizes(placement), {{loss.count, loss_count_index(term)}});
+  LoweredPair& pair = it->second;
+  std::vector<LoweredChunk> parts;
+  parts.push_back(lowering.forward());
+  parts.front().code.name = fmt::format("count {}", ops.name);
+  pair.forward = add(std::move(parts));
+  pair.scratch_bytes = lowering.scratch_bytes();
+  return pair;
 }
 
 }  // namespace piper::codegen

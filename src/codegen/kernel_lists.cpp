@@ -28,8 +28,22 @@ int64_t bytes_of(const ir::TensorType& type, int64_t samples) {
 
 }  // namespace
 
+namespace {
+
+std::map<ValueId, int32_t> sums_of(const ir::TrainingDag& dag, const ir::Chunk& chunk) {
+  std::map<ValueId, int32_t> sums;
+  for (int32_t t : chunk.loss_terms) sums[dag.losses[static_cast<size_t>(t)].sum] = loss_sum_index(static_cast<size_t>(t));
+  return sums;
+}
+
+}  // namespace
+
 ChunkLowering::ChunkLowering(const ir::TrainingDag& dag, ir::ChunkId chunk, std::vector<int64_t> sizes)
-    : dag_(dag), chunk_(dag.chunk(chunk)), sizes_(std::move(sizes)) {
+    : ChunkLowering(dag, dag.chunk(chunk), std::move(sizes), sums_of(dag, dag.chunk(chunk))) {}
+
+ChunkLowering::ChunkLowering(const ir::TrainingDag& dag, const ir::Chunk& ops, std::vector<int64_t> sizes,
+                             std::map<ValueId, int32_t> stats)
+    : dag_(dag), chunk_(ops), sizes_(std::move(sizes)), stats_(std::move(stats)) {
   forward_calls_ = collect_calls(chunk_.forward, {chunk_.outputs.begin(), chunk_.outputs.end()});
   place_forward_values();
 }
@@ -89,9 +103,8 @@ void ChunkLowering::place_forward_values() {
   for (ValueId v : chunk_.outputs) {
     if (made.count(v) && !places_.count(v)) places_[v].assign(sizes_.size(), {{SlotRef::Kind::kBoundary, v, -1}, 0});
   }
-  for (int32_t t : chunk_.loss_terms) {
-    const ValueId sum = dag_.losses[static_cast<size_t>(t)].sum;
-    places_[sum].assign(sizes_.size(), {{SlotRef::Kind::kStats, ValueId(), -1}, loss_sum_index(static_cast<size_t>(t)) * 8});
+  for (const auto& [sum, index] : stats_) {
+    places_[sum].assign(sizes_.size(), {{SlotRef::Kind::kStats, ValueId(), -1}, index * 8});
     for (Call& call : forward_calls_) {
       if (call.op->outputs == std::vector<ValueId>{sum}) call.accumulate = 1;
     }
@@ -326,31 +339,6 @@ uint64_t chunk_hash(const ir::TrainingDag& dag, const ir::Chunk& chunk) {
     text += ")\n";
   }
   return XXH3_64bits(text.data(), text.size());
-}
-
-LoweredChunk lower_count(const ir::TrainingDag& dag, size_t term, const std::vector<int64_t>& sizes) {
-  const ir::LossInfo& info = dag.losses[term];
-  const Op& op = dag.model.op(info.count_op);
-  LoweredChunk out;
-  out.code.name = fmt::format("count {}", dag.model.value(op.inputs[0]).name);
-  out.slots = {{SlotRef::Kind::kData, op.inputs[0], -1}, {SlotRef::Kind::kStats, ValueId(), -1}};
-  out.code.slots = {{dag.model.value(op.inputs[0]).name, plan::Access::kRead}, {"stats", plan::Access::kReadWrite}};
-  const ir::TensorType& type = dag.model.value(op.inputs[0]).type;
-  const int64_t at = loss_count_index(term) * 8;
-  for (int64_t size : sizes) {
-    plan::KernelList list;
-    list.samples = size;
-    list.slot_bytes = {bytes_of(type, size), at + 8};
-    plan::KernelCall call;
-    call.op = op.kind;
-    call.attrs = op.attrs;
-    call.attrs.set("accumulate", int64_t{1});
-    call.inputs.push_back({0, 0, type.dtype, ir::at(type.shape, size)});
-    call.outputs.push_back({1, at, ir::DType::kF64, {1}});
-    list.calls.push_back(std::move(call));
-    out.code.variants.push_back(std::move(list));
-  }
-  return out;
 }
 
 }  // namespace piper::codegen

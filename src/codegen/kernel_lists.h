@@ -49,6 +49,8 @@ class ChunkLowering {
  public:
   // `sizes`: the distinct numbers of local samples, ascending.
   ChunkLowering(const ir::TrainingDag& dag, ir::ChunkId chunk, std::vector<int64_t> sizes);
+  // A list of ops of its own whose results in `stats` are added to these places of the statistics.
+  ChunkLowering(const ir::TrainingDag& dag, const ir::Chunk& ops, std::vector<int64_t> sizes, std::map<ir::ValueId, int32_t> stats);
 
   LoweredChunk forward();
   // The backward, cut after the last contribution to each bucket, so that a reduction can start while it goes on.
@@ -82,6 +84,7 @@ class ChunkLowering {
   const ir::TrainingDag& dag_;
   const ir::Chunk& chunk_;
   std::vector<int64_t> sizes_;
+  std::map<ir::ValueId, int32_t> stats_;                // values that are sums over the step: index into the statistics
   std::map<ir::ValueId, ir::ValueId> alias_;            // value -> value whose memory it is
   std::map<ir::ValueId, std::vector<Location>> places_;  // root -> location per size; absent: scratch_
   std::map<ir::ValueId, std::vector<int64_t>> scratch_;  // root -> offset per size
@@ -89,9 +92,6 @@ class ChunkLowering {
   int64_t saved_bytes_ = 0;
   int64_t scratch_bytes_ = 0;
 };
-
-// The kernel that counts the valid elements of loss term `term`.
-LoweredChunk lower_count(const ir::TrainingDag& dag, size_t term, const std::vector<int64_t>& sizes);
 
 // Hash of a chunk's forward ops as the model has them: its identity in the contract of the step.
 uint64_t chunk_hash(const ir::TrainingDag& dag, const ir::Chunk& chunk);

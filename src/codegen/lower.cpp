@@ -9,6 +9,7 @@
 #include "codegen/program_builder.h"
 #include "ir/shares.h"
 #include "ops/kernel.h"
+#include "passes/losses.h"
 #include "support/strings.h"
 
 namespace piper::codegen {
@@ -29,6 +30,10 @@ class Lowering {
   }
 
   plan::Plan run() {
+    for (const ir::LossInfo& loss : dag_.losses) {
+      const std::vector<ir::OpId> ops = passes::count_ops(dag_.model, loss);
+      counts_.insert(counts_.end(), ops.begin(), ops.end());
+    }
     check_kernels();
     if (diagnostics_.has_errors()) return {};
     header();
@@ -59,6 +64,7 @@ class Lowering {
       for (ir::OpId op : chunk.forward) check(op);
       for (ir::OpId op : chunk.backward) check(op);
     }
+    for (ir::OpId op : counts_) check(op);
     for (const std::string& kind : missing) {
       diagnostics_.report(Code::E0513, fmt::format("operation `{}` has no kernel on device `{}`", kind, plan_.device));
     }
@@ -83,10 +89,10 @@ class Lowering {
     plan_.schedule = {static_cast<plan::ScheduleKind>(t.schedule.kind), t.schedule.warmup, t.schedule.total, t.schedule.floor};
     plan_.clip_norm = t.clip_norm.value_or(0);
     plan_.skip_nonfinite = t.skip_nonfinite;
-    for (size_t i = 0; i < t.loss.size(); ++i) {
-      plan_.loss.push_back({t.loss[i].output, t.loss[i].weight, loss_sum_index(i), loss_count_index(i)});
+    for (size_t i = 0; i < dag_.losses.size(); ++i) {
+      plan_.loss.push_back({dag_.losses[i].name, dag_.losses[i].weight, loss_sum_index(i), loss_count_index(i)});
     }
-    plan_.stats_count = static_cast<int32_t>(2 + 2 * t.loss.size());
+    plan_.stats_count = static_cast<int32_t>(2 + 2 * dag_.losses.size());
   }
 
   void params() {
@@ -128,9 +134,24 @@ class Lowering {
     return rows;
   }
 
+  // The value whose elements these are, some of them, in another shape.
+  ValueId data_behind(ValueId v) const {
+    for (ir::OpId id = dag_.model.value(v).producer; id.valid(); id = dag_.model.value(v).producer) {
+      const ir::Op& op = dag_.model.op(id);
+      if (op.kind != "Reshape" && op.kind != "Slice" && op.kind != "Identity") break;
+      v = op.inputs[0];
+    }
+    return v;
+  }
+
   void inputs() {
     std::set<ValueId> used;
     for (const ir::Chunk& chunk : dag_.chunks) used.insert(chunk.data.begin(), chunk.data.end());
+    for (ir::OpId id : counts_) {
+      for (ValueId v : dag_.model.op(id).inputs) {
+        if (v.valid() && dag_.model.value(v).kind == ir::ValueKind::kInput) used.insert(v);
+      }
+    }
     for (ValueId v : used) {
       const ir::Value& value = dag_.model.value(v);
       plan::Input in;
@@ -140,13 +161,14 @@ class Lowering {
       in.vocabulary = vocabulary_of(v);
       for (size_t t = 0; t < dag_.losses.size(); ++t) {
         const ir::Op& loss = dag_.model.op(dag_.losses[t].loss_op);
-        if (loss.inputs[1] != v) continue;
+        if (loss.inputs.size() < 2 || data_behind(loss.inputs[1]) != v) continue;
         in.is_target = true;
-        if (strategy_.train.loss[t].kind != ir::LossTerm::Kind::kCrossEntropy) continue;
+        if (loss.kind != "CrossEntropyLoss") continue;
         const ir::Shape& logits = dag_.model.value(loss.inputs[0]).type.shape;
-        in.vocabulary = logits[static_cast<size_t>(loss.attrs.i("class_dim"))].constant;
+        const int64_t class_dim = loss.attrs.i("class_dim", -1);
+        in.vocabulary = logits[static_cast<size_t>(class_dim < 0 ? class_dim + static_cast<int64_t>(logits.size()) : class_dim)].constant;
         in.has_ignore_index = true;
-        in.ignore_index = strategy_.train.loss[t].ignore_index;
+        in.ignore_index = loss.attrs.i("ignore_index");
       }
       input_index_[v] = static_cast<int32_t>(plan_.inputs.size());
       plan_.inputs.push_back(std::move(in));
@@ -155,15 +177,18 @@ class Lowering {
 
   void constants() {
     std::set<int32_t> used;
-    for (const ir::Chunk& chunk : dag_.chunks) {
-      for (const auto* list : {&chunk.forward, &chunk.backward}) {
-        for (ir::OpId id : *list) {
-          for (ValueId v : dag_.model.op(id).inputs) {
-            if (v.valid() && dag_.model.value(v).kind == ValueKind::kConstant) used.insert(dag_.model.value(v).constant);
-          }
+    auto use = [&](const std::vector<ir::OpId>& ops) {
+      for (ir::OpId id : ops) {
+        for (ValueId v : dag_.model.op(id).inputs) {
+          if (v.valid() && dag_.model.value(v).kind == ValueKind::kConstant) used.insert(dag_.model.value(v).constant);
         }
       }
+    };
+    for (const ir::Chunk& chunk : dag_.chunks) {
+      use(chunk.forward);
+      use(chunk.backward);
     }
+    use(counts_);
     std::map<int32_t, std::string> names;
     for (const ir::Value& v : dag_.model.values) {
       if (v.kind == ValueKind::kConstant) names.try_emplace(v.constant, v.name);
@@ -248,7 +273,7 @@ class Lowering {
       c.chunk_hashes.push_back(chunk_hash(dag_, chunk));
     }
     for (const ir::Contribution& k : dag_.contributions) c.contributions.push_back({k.param.value, k.chunk.value});
-    for (const ir::LossTerm& t : strategy_.train.loss) c.loss_weights.push_back(t.weight);
+    for (const ir::LossInfo& t : dag_.losses) c.loss_weights.push_back(t.weight);
   }
 
   const ir::TrainingDag& dag_;
@@ -258,6 +283,7 @@ class Lowering {
   SourceTable sources_;
   ChunkTable chunks_;
   RankClasses classes_;
+  std::vector<ir::OpId> counts_;  // ops that count the valid elements of the loss terms
   std::map<ValueId, int32_t> input_index_;
   std::map<int32_t, int32_t> constant_index_;
   std::map<std::vector<PlacementId>, int32_t> group_index_;

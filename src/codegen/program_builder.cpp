@@ -89,7 +89,7 @@ BufferRange ProgramBuilder::tensor_range(int32_t buffer, const ir::TensorType& t
   return {buffer, 0, n.constant * size, n.batch * size, access};
 }
 
-BufferRange ProgramBuilder::bind(const SlotRef& slot, Access access, const Node& node, const LoweredPair* pair) {
+BufferRange ProgramBuilder::bind(const SlotRef& slot, Access access, const Node& node, const LoweredPair& pair) {
   const std::string where = class_.placements.size() > 1 ? " on " + dag_.placements[node.placement.index()].name : "";
   switch (slot.kind) {
     case SlotRef::Kind::kBoundary:
@@ -114,13 +114,13 @@ BufferRange ProgramBuilder::bind(const SlotRef& slot, Access access, const Node&
     }
     case SlotRef::Kind::kSaved:
       return whole(buffer(fmt::format("saved {} mb={}{}", dag_.chunk(node.chunk).name, node.microbatch, where),
-                          BufferKind::kActivation, ir::DType::kU8, pair->saved_bytes, false), access);
+                          BufferKind::kActivation, ir::DType::kU8, pair.saved_bytes, false), access);
     case SlotRef::Kind::kScratch: {
       // One for all chunks: they run one after the other. It grows to the largest.
       const int32_t b = buffer("scratch", BufferKind::kScratch, ir::DType::kU8, 0, false);
       int64_t& bytes = program_.buffers[static_cast<size_t>(b)].bytes;
-      bytes = std::max(bytes, pair->scratch_bytes);
-      return {b, 0, pair->scratch_bytes, 0, access};
+      bytes = std::max(bytes, pair.scratch_bytes);
+      return {b, 0, pair.scratch_bytes, 0, access};
     }
     case SlotRef::Kind::kStats: return whole(stats_, access);
     case SlotRef::Kind::kValid: return whole(valid_, access);
@@ -219,9 +219,9 @@ void ProgramBuilder::emit_load(ValueId value, int32_t mb, PlacementId placement)
 
 void ProgramBuilder::emit_compute(const Node& node) {
   const bool count = node.pass == Pass::kCount;
-  const LoweredPair* pair = count ? nullptr : &chunks_.get(node.chunk, node.placement);
-  const LoweredPass& pass = count ? chunks_.count(static_cast<size_t>(node.loss_term), node.placement)
-                                  : (node.pass == Pass::kForward ? pair->forward : pair->backward);
+  const LoweredPair& pair = count ? chunks_.count(static_cast<size_t>(node.loss_term), node.placement)
+                                  : chunks_.get(node.chunk, node.placement);
+  const LoweredPass& pass = node.pass == Pass::kBackward ? pair.backward : pair.forward;
   for (const auto& slots : pass.slots) {
     for (const SlotRef& slot : slots) {
       if (slot.kind == SlotRef::Kind::kData) emit_load(slot.value, node.microbatch, node.placement);

@@ -42,7 +42,7 @@ class ChunkTable {
  public:
   ChunkTable(const ir::TrainingDag& dag, plan::Plan& plan, int64_t batch) : dag_(dag), plan_(plan), batch_(batch) {}
   const LoweredPair& get(ir::ChunkId chunk, ir::PlacementId placement);
-  const LoweredPass& count(size_t term, ir::PlacementId placement);
+  const LoweredPair& count(size_t term, ir::PlacementId placement);
   // Distinct numbers of local samples on a placement, ascending.
   std::vector<int64_t> sizes(ir::PlacementId placement) const;
 
@@ -53,7 +53,7 @@ class ChunkTable {
   plan::Plan& plan_;
   int64_t batch_;
   std::map<std::pair<ir::ChunkId, int64_t>, LoweredPair> pairs_;  // by data degree
-  std::map<std::pair<size_t, int64_t>, LoweredPass> counts_;
+  std::map<std::pair<size_t, int64_t>, LoweredPair> counts_;
 };
 
 // The keys of the per-rank tables that a program refers to.
@@ -82,7 +82,7 @@ class ProgramBuilder {
   int32_t bucket_buffer(size_t bucket, plan::BufferKind kind, const char* what);
   plan::BufferRange whole(int32_t buffer, plan::Access access) const;
   plan::BufferRange tensor_range(int32_t buffer, const ir::TensorType& type, plan::Access access) const;
-  plan::BufferRange bind(const SlotRef& slot, plan::Access access, const ir::Node& node, const LoweredPair* pair);
+  plan::BufferRange bind(const SlotRef& slot, plan::Access access, const ir::Node& node, const LoweredPair& pair);
 
   int32_t emit(plan::Instruction instruction, std::vector<int32_t> extra_waits = {});
   void emit_prologue();

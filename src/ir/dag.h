@@ -97,7 +97,10 @@ struct Bucket {
   SourceSpan span;
 };
 
+// One term of the loss: weight * sum / count over the global batch.
 struct LossInfo {
+  std::string name;   // of the model's output that it comes from
+  double weight = 1;
   ValueId sum;    // f64[1], accumulated over microbatches
   ValueId count;  // f64[1], valid elements of the global batch
   OpId loss_op;
@@ -123,7 +126,7 @@ struct TrainingDag {
   Mesh mesh;
   std::vector<Tags> op_tags;        // per op, of the tags that directives name. annotate
   std::vector<Chunk> chunks;        // in topological order. annotate
-  std::vector<LossInfo> losses;     // per Strategy::train.loss. annotate, build
+  std::vector<LossInfo> losses;     // the terms. annotate, build
   std::vector<Node> nodes;          // build and later
   std::vector<Contribution> contributions;  // the contract. build
   int32_t microbatches = 1;         // microbatch

@@ -11,13 +11,13 @@
 
 #include "ops/op.h"
 #include "passes/chunks.h"
+#include "passes/losses.h"
 #include "passes/pipeline.h"
 #include "passes/select.h"
 #include "support/strings.h"
 
 namespace piper::passes {
 
-using ir::LossTerm;
 using ir::Op;
 using ir::OpId;
 using ir::Tags;
@@ -53,113 +53,6 @@ void apply_tags(TrainingDag& dag, const Strategy& strategy) {
     if (!used.count(rule.name)) continue;
     for (const auto& [op, value] : rule.ops) dag.op_tags[op.index()][rule.name] = value;
   }
-}
-
-// ---- Losses ----
-
-ValueId find_output(const TrainingDag& dag, const LossTerm& term, Diagnostics& diagnostics) {
-  std::vector<std::string> names;
-  for (ValueId v : dag.model.outputs) {
-    if (dag.model.value(v).name == term.output) return v;
-    names.push_back(dag.model.value(v).name);
-  }
-  auto& d = diagnostics.report(Code::E0512, term.span, fmt::format("the model has no output `{}`", term.output));
-  d.note(fmt::format("its outputs are {}", support::join(names, ", ")));
-  const std::string meant = support::did_you_mean(term.output, names);
-  if (!meant.empty()) d.help(fmt::format("did you mean `{}`?", meant));
-  return ValueId();
-}
-
-// The target's graph input, or a new one that the data must bring.
-ValueId target_value(TrainingDag& dag, const LossTerm& term, const ir::TensorType& type, Diagnostics& diagnostics) {
-  for (ValueId v : dag.model.inputs) {
-    if (dag.model.value(v).name != term.target) continue;
-    const ir::TensorType& have = dag.model.value(v).type;
-    const bool integers = have.dtype == ir::DType::kI64 || have.dtype == ir::DType::kI32;
-    if (have.shape != type.shape || integers != (type.dtype == ir::DType::kI64)) {
-      diagnostics.report(Code::E0514, term.span,
-                         fmt::format("target `{}` is {}, the loss needs {}", term.target, to_string(have), to_string(type)));
-      return ValueId();
-    }
-    return v;
-  }
-  // Two terms may share a target.
-  for (size_t i = 0; i < dag.model.values.size(); ++i) {
-    const ir::Value& value = dag.model.values[i];
-    if (value.kind == ValueKind::kInput && value.name == term.target && value.type == type) return ValueId(static_cast<int64_t>(i));
-  }
-  const ValueId target = dag.model.add_value(term.target, type, ValueKind::kInput);
-  dag.model.inputs.push_back(target);
-  return target;
-}
-
-// Which dim of the logits holds the classes: the last, or dim 1 when only that fits a target the graph has.
-int64_t class_dim_of(const TrainingDag& dag, const LossTerm& term, const ir::Shape& logits) {
-  const int64_t last = static_cast<int64_t>(logits.size()) - 1;
-  for (ValueId v : dag.model.inputs) {
-    if (dag.model.value(v).name != term.target) continue;
-    ir::Shape without_last(logits.begin(), logits.end() - 1);
-    if (dag.model.value(v).type.shape == without_last) return last;
-    return std::min<int64_t>(1, last);
-  }
-  return last;
-}
-
-void append_loss(TrainingDag& dag, const LossTerm& term, Diagnostics& diagnostics) {
-  const ValueId output = find_output(dag, term, diagnostics);
-  if (!output.valid()) return;
-  const ir::TensorType type = dag.model.value(output).type;
-  if (!ir::is_float(type.dtype) || type.shape.empty() || ir::sample_dim(type.shape) < 0) {
-    diagnostics.report(Code::E0514, term.span,
-                       fmt::format("output `{}` is {}, a loss needs one float value or more per sample", term.output, to_string(type)));
-    return;
-  }
-  Op loss, count;
-  loss.path = count.path = "loss";
-  ir::TensorType target_type = type;
-  if (term.kind == LossTerm::Kind::kCrossEntropy) {
-    const int64_t class_dim = class_dim_of(dag, term, type.shape);
-    target_type.dtype = ir::DType::kI64;
-    target_type.shape.erase(target_type.shape.begin() + class_dim);
-    loss.kind = "CrossEntropyLoss";
-    loss.attrs = {{"ignore_index", term.ignore_index}, {"label_smoothing", term.label_smoothing}, {"class_dim", class_dim}};
-    count.kind = "CountValid";
-    count.attrs = {{"ignore_index", term.ignore_index}};
-  } else {
-    loss.kind = "MseLoss";
-    count.kind = "CountElements";
-  }
-  const ValueId target = target_value(dag, term, target_type, diagnostics);
-  if (!target.valid()) return;
-  const size_t index = dag.losses.size();
-  loss.name = fmt::format("loss.{}", index);
-  count.name = fmt::format("count.{}", index);
-  loss.inputs = {output, target};
-  count.inputs = {target};
-  ir::LossInfo info;
-  for (Op* op : {&loss, &count}) {
-    const OpId id(static_cast<int64_t>(dag.model.ops.size()));
-    auto made = ops::append_op(dag.model, *op);
-    if (!made) {
-      diagnostics.report(Code::E0514, term.span, fmt::format("the loss does not fit the model: {}", made.error().message));
-      return;
-    }
-    (op == &loss ? info.sum : info.count) = made->front();
-    (op == &loss ? info.loss_op : info.count_op) = id;
-    // A loss belongs where its output is made.
-    const OpId producer = dag.model.value(output).producer;
-    dag.op_tags.push_back(producer.valid() ? dag.op_tags[producer.index()] : Tags{});
-  }
-  dag.losses.push_back(info);
-}
-
-void append_losses(TrainingDag& dag, const Strategy& strategy, Diagnostics& diagnostics) {
-  if (strategy.train.loss.empty()) {
-    diagnostics.report(Code::E0508, strategy.train.span, "the strategy has no loss")
-        .help("say what to minimise: `train { loss cross_entropy(logits = output \"logits\", target = input \"labels\") }`");
-    return;
-  }
-  for (const LossTerm& term : strategy.train.loss) append_loss(dag, term, diagnostics);
 }
 
 // ---- Adoption ----
@@ -330,8 +223,7 @@ std::vector<char> live_ops(const TrainingDag& dag) {
 }
 
 void check_coupling(const TrainingDag& dag, const std::vector<char>& live, const Strategy& strategy, Diagnostics& diagnostics) {
-  const bool cut = (strategy.split && strategy.split->count > 1) || !strategy.replicates.empty();
-  if (!cut) return;
+  if (!cuts_batch(strategy)) return;
   for (size_t i = 0; i < dag.model.ops.size(); ++i) {
     const Op& op = dag.model.ops[i];
     const ops::OpDef* def = ops::find_op(op.kind);

@@ -38,9 +38,8 @@ namespace {
 
 class ChunkDifferentiator final : public ops::GradientBuilder {
  public:
-  ChunkDifferentiator(ir::TrainingDag& dag, ChunkId id, const ir::Strategy& strategy, const std::vector<char>& needs,
-                      support::Diagnostics& diagnostics)
-      : dag_(dag), id_(id), strategy_(strategy), needs_(needs), diagnostics_(diagnostics) {}
+  ChunkDifferentiator(ir::TrainingDag& dag, ChunkId id, const std::vector<char>& needs, support::Diagnostics& diagnostics)
+      : dag_(dag), id_(id), needs_(needs), diagnostics_(diagnostics) {}
 
   void run() {
     collect_incoming();
@@ -136,12 +135,18 @@ class ChunkDifferentiator final : public ops::GradientBuilder {
 
   // The seed of the backward pass: weight / count, with the count of the whole global batch.
   void differentiate_loss(size_t t) {
-    const ir::LossTerm& term = strategy_.train.loss[t];
     if (!needs(op_.inputs[0])) return;
+    const ir::LossInfo& loss = dag_.losses[t];
     ir::Attrs attrs = op_.attrs;
-    attrs.set("weight", term.weight);
-    const char* kind = term.kind == ir::LossTerm::Kind::kCrossEntropy ? "CrossEntropyGrad" : "MseGrad";
-    add_grad(0, emit(kind, {op_.inputs[0], op_.inputs[1], dag_.losses[t].count}, std::move(attrs)));
+    attrs.set("weight", loss.weight);
+    if (op_.kind == "MeanLoss") {
+      const ir::TensorType& type = dag_.model.value(op_.inputs[0]).type;
+      attrs.set("shape", type.shape);
+      attrs.set("dtype", std::string(ir::dtype_name(type.dtype)));
+      return add_grad(0, emit("MeanLossGrad", {loss.count}, std::move(attrs)));
+    }
+    const char* kind = op_.kind == "CrossEntropyLoss" ? "CrossEntropyGrad" : "MseGrad";
+    add_grad(0, emit(kind, {op_.inputs[0], op_.inputs[1], loss.count}, std::move(attrs)));
   }
 
   // Gradients of the chunk's inputs. Each is a tensor of its own, computed here, because it travels.
@@ -185,7 +190,6 @@ class ChunkDifferentiator final : public ops::GradientBuilder {
 
   ir::TrainingDag& dag_;
   ChunkId id_;
-  const ir::Strategy& strategy_;
   const std::vector<char>& needs_;
   support::Diagnostics& diagnostics_;
   Op op_;  // a copy: emitting grows the model's vector
@@ -195,9 +199,9 @@ class ChunkDifferentiator final : public ops::GradientBuilder {
 
 }  // namespace
 
-void differentiate_chunk(ir::TrainingDag& dag, ChunkId id, const ir::Strategy& strategy, const std::vector<char>& needs_gradient,
+void differentiate_chunk(ir::TrainingDag& dag, ChunkId id, const std::vector<char>& needs_gradient,
                          support::Diagnostics& diagnostics) {
-  ChunkDifferentiator(dag, id, strategy, needs_gradient, diagnostics).run();
+  ChunkDifferentiator(dag, id, needs_gradient, diagnostics).run();
 }
 
 }  // namespace piper::passes

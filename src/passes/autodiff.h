@@ -13,7 +13,7 @@ std::vector<char> values_needing_gradient(const ir::Model& model);
 
 // Differentiates chunk `id`; chunks that read its outputs must have been differentiated before. Fills backward,
 // gradients_in, gradients_out and param_gradients. An op without a gradient rule on the way is E0509.
-void differentiate_chunk(ir::TrainingDag& dag, ir::ChunkId id, const ir::Strategy& strategy,
-                         const std::vector<char>& needs_gradient, support::Diagnostics& diagnostics);
+void differentiate_chunk(ir::TrainingDag& dag, ir::ChunkId id, const std::vector<char>& needs_gradient,
+                         support::Diagnostics& diagnostics);
 
 }  // namespace piper::passes

@@ -143,7 +143,7 @@ void build(TrainingDag& dag, const Strategy& strategy, Diagnostics& diagnostics)
   if (diagnostics.has_errors()) return;
   const std::vector<char> needs = values_needing_gradient(dag.model);
   for (size_t c = dag.chunks.size(); c-- > 0;) {
-    differentiate_chunk(dag, ChunkId(static_cast<int64_t>(c)), strategy, needs, diagnostics);
+    differentiate_chunk(dag, ChunkId(static_cast<int64_t>(c)), needs, diagnostics);
   }
   if (diagnostics.has_errors()) return;
   NodeBuilder(dag).run();

@@ -46,9 +46,6 @@ void check_supported(const ir::Model&, const Strategy& strategy, Diagnostics& di
   for (const ir::Tie& t : strategy.ties) refuser.refuse(t.span, "`tie`");
   if (strategy.train.precision != ir::DType::kF32) refuser.refuse(strategy.train.span, "`precision bf16`");
   if (strategy.train.coupled_groups > 0) refuser.refuse(strategy.train.span, "`coupled_groups`");
-  for (const ir::LossTerm& t : strategy.train.loss) {
-    if (t.kind == ir::LossTerm::Kind::kMean) refuser.refuse(t.span, "the loss `mean(…)`");
-  }
   check_orders(strategy, refuser);
 }
 

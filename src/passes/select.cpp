@@ -51,6 +51,10 @@ std::string values_text(const std::set<int64_t>& values) {
 
 }  // namespace
 
+bool cuts_batch(const ir::Strategy& strategy) {
+  return (strategy.split && strategy.split->count > 1) || !strategy.replicates.empty();
+}
+
 void report_no_match(const ir::TrainingDag& dag, const Selector& selector, support::Diagnostics& diagnostics) {
   support::Diagnostic& d = diagnostics.report(support::Code::E0504, selector.span,
                                               fmt::format("`{}` matches nothing", to_string(selector)));

@@ -73,6 +73,15 @@ TEST_CASE("a stage in two places, by microbatch, sums the gradients of both") {
   }
 }
 
+TEST_CASE("the mean of an output is taken over the whole batch, alone and in a weighted sum") {
+  for (const char* loss : {"mean(output \"prediction\")",
+                           "mse(prediction = output \"prediction\", target = input \"y\") + 0.5 * mean(output \"prediction\")"}) {
+    const std::string end = train(loss, "sgd(lr = 0.05, momentum = 0.9)", 11);
+    check_equal("mlp", std::string("mesh dev[pp = 2, dp = 2]\nreplicate all() over dp\n") + kTags +
+                           "place all(stage = 0) on dev[pp = 0]\nplace all(stage = 1) on dev[pp = 1]\nsplit all() into 2 as mb\n" + end, end);
+  }
+}
+
 TEST_CASE("two data axes are one share of the batch each") {
   const std::string end = train(kMse, "adam(lr = 1e-3, eps = 1e-3)", 13);
   check_equal("mlp", std::string("mesh dev[a = 2, pp = 2, b = 2]\nreplicate all() over a\nreplicate all() over b\n") + kTags +

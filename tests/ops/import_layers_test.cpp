@@ -144,10 +144,22 @@ TEST_CASE("RotaryEmbedding of four dims with angles of each position") {
   check_values(neighbours, given, {1, 1, 2, 4}, {-2, 1, 3, 4, -2, 1, 3, 4});
 }
 
-TEST_CASE("a loss inside the model is refused with advice") {
-  for (const char* name : {"SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"}) {
-    FakeImport loss = node(name, {}, {{B, 3}, {B}});
-    auto done = find_import(name, "", 13)->import(loss);
+TEST_CASE("a mean cross-entropy inside the model is a sum and a count") {
+  FakeImport loss("SoftmaxCrossEntropyLoss", 13, {{"ignore_index", int64_t{-1}}},
+                  {FakeImport::tensor({B, 3}), FakeImport::tensor({B}, ir::DType::kI64)});
+  REQUIRE(loss.import().empty());
+  // Two equal logits of three, the third out of the race; the second row does not count.
+  const std::vector<double> y = loss.values({{0, {5, 5, -1000, 1, 2, 3}}, {1, {1, -1}}}, 0, 2);
+  REQUIRE(y.size() == 1);
+  CHECK(y[0] == Approx(std::log(2.0)));
+  CHECK(loss.result().shape.empty());
+}
+
+TEST_CASE("other losses inside the model are refused with advice") {
+  FakeImport nll = node("NegativeLogLikelihoodLoss", {}, {{B, 3}, {B}});
+  FakeImport sum = node("SoftmaxCrossEntropyLoss", {{"reduction", std::string("sum")}}, {{B, 3}, {B}});
+  for (FakeImport* loss : {&nll, &sum}) {
+    auto done = find_import(loss->op_type(), "", 13)->import(*loss);
     REQUIRE(!done.has_value());
     CHECK(done.error().help.find("cross_entropy") != std::string::npos);
   }

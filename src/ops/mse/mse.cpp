@@ -43,7 +43,10 @@ Expected<std::vector<TensorType>> infer_mean_grad(const InferInput& in) {
   return std::vector<TensorType>{{dtype, in.attrs.shape("shape")}};
 }
 
-Expected<std::vector<TensorType>> infer_count(const InferInput&) { return std::vector<TensorType>{kSum}; }
+Expected<std::vector<TensorType>> infer_count(const InferInput& in) {
+  if (!in.present(0) && !in.attrs.has("shape")) return support::user_error("neither a tensor nor a shape to count the elements of");
+  return std::vector<TensorType>{kSum};
+}
 
 double flops_of_input(const CostInput& in) { return 3 * static_cast<double>(ir::num_elements(in.inputs[0])); }
 

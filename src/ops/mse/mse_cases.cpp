@@ -38,6 +38,7 @@ std::vector<OpCase> mse_cases() {
       {"rows", "MeanLossGrad", filled({3, 5}, 0.01), {count(15)}},
       {"matrix", "CountElements", {}, {tensor({3, 5})}, {15}},
       {"a single value", "CountElements", {}, {tensor({})}, {1}},
+      {"of a shape", "CountElements", {{"shape", std::vector<int64_t>{3, 5}}}, {}, {15}},
       {"nothing", "CountElements", {}, {tensor({0, 7})}, {0}},
       {"accumulated", "CountElements", kAdd, {tensor({17})}},
   };
