@@ -22,6 +22,14 @@ int32_t SourceTable::add(support::SourceSpan span) {
   return it->second;
 }
 
+ChunkTable::ChunkTable(const ir::TrainingDag& dag, plan::Plan& plan, int64_t batch)
+    : dag_(dag), plan_(plan), batch_(batch), whole_(dag.chunks.size(), false), split_(dag.chunks.size(), false) {
+  for (const ir::Node& n : dag.nodes) {
+    if (n.pass == ir::Pass::kBackward) whole_[n.chunk.index()] = true;
+    if (n.pass == ir::Pass::kInputGrad) split_[n.chunk.index()] = true;
+  }
+}
+
 std::vector<int64_t> ChunkTable::sizes(ir::PlacementId placement) const {
   const int64_t degree = ir::data_degree(dag_.mesh, dag_.placements[placement.index()]);
   std::set<int64_t> distinct;
@@ -41,23 +49,30 @@ LoweredPass ChunkTable::add(std::vector<LoweredChunk> parts) {
   return pass;
 }
 
-const LoweredPair& ChunkTable::get(ir::ChunkId chunk, ir::PlacementId placement) {
+const LoweredPasses& ChunkTable::get(ir::ChunkId chunk, ir::PlacementId placement) {
   const int64_t degree = ir::data_degree(dag_.mesh, dag_.placements[placement.index()]);
-  const auto [it, fresh] = pairs_.try_emplace({chunk, degree});
+  const auto [it, fresh] = passes_.try_emplace({chunk, degree});
   if (!fresh) return it->second;
   ChunkLowering lowering(dag_, chunk, sizes(placement));
-  LoweredPair& pair = it->second;
+  LoweredPasses& passes = it->second;
   std::vector<LoweredChunk> forward;
   forward.push_back(lowering.forward());
   forward.front().code.hash = chunk_hash(dag_, dag_.chunk(chunk));
-  pair.forward = add(std::move(forward));
-  pair.backward = add(lowering.backward());
-  pair.saved_bytes = lowering.saved_bytes();
-  pair.scratch_bytes = lowering.scratch_bytes();
-  return pair;
+  passes.forward = add(std::move(forward));
+  passes.saved_bytes = {lowering.saved_bytes(0), lowering.saved_bytes(1)};
+  ChunkLowering halves = lowering;  // both ways to lower the backward start from the same forward
+  if (whole_[chunk.index()]) passes.backward = add(lowering.backward());
+  if (split_[chunk.index()]) {
+    ChunkLowering::Halves lowered = halves.split_backward();
+    passes.inputs = add(std::move(lowered.inputs));
+    passes.weights = add(std::move(lowered.weights));
+    passes.carried_bytes = halves.carried_bytes();
+  }
+  passes.scratch_bytes = std::max(lowering.scratch_bytes(), halves.scratch_bytes());
+  return passes;
 }
 
-const LoweredPair& ChunkTable::count(size_t term, ir::PlacementId placement) {
+const LoweredPasses& ChunkTable::count(size_t term, ir::PlacementId placement) {
   const int64_t degree = ir::data_degree(dag_.mesh, dag_.placements[placement.index()]);
   const auto [it, fresh] = counts_.try_emplace({term, degree});
   if (!fresh) return it->second;
@@ -67,13 +82,13 @@ const LoweredPair& ChunkTable::count(size_t term, ir::PlacementId placement) {
   ops.name = op.inputs.empty() ? op.name : dag_.model.value(op.inputs[0]).name;
   ops.forward = passes::count_ops(dag_.model, loss);
   ChunkLowering lowering(dag_, ops, sizes(placement), {{loss.count, loss_count_index(term)}});
-  LoweredPair& pair = it->second;
+  LoweredPasses& passes = it->second;
   std::vector<LoweredChunk> parts;
   parts.push_back(lowering.forward());
   parts.front().code.name = fmt::format("count {}", ops.name);
-  pair.forward = add(std::move(parts));
-  pair.scratch_bytes = lowering.scratch_bytes();
-  return pair;
+  passes.forward = add(std::move(parts));
+  passes.scratch_bytes = lowering.scratch_bytes();
+  return passes;
 }
 
 }  // namespace piper::codegen

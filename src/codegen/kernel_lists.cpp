@@ -109,19 +109,22 @@ void ChunkLowering::place_forward_values() {
       if (call.op->outputs == std::vector<ValueId>{sum}) call.accumulate = 1;
     }
   }
-  std::vector<int64_t> end(sizes_.size(), 0);
-  for (OpId id : chunk_.backward) {
-    for (ValueId v : dag_.model.op(id).inputs) {
-      if (!v.valid()) continue;
-      const ValueId r = root(v);
-      if (!made.count(r) || places_.count(r)) continue;
-      for (size_t s = 0; s < sizes_.size(); ++s) {
-        places_[r].push_back({{SlotRef::Kind::kSaved, ValueId(), -1}, end[s]});
-        end[s] += align(bytes_of(dag_.model.value(r).type, sizes_[s]));
+  // What the weight half reads lives longer than what only the input half does.
+  for (const size_t pack : {size_t{1}, size_t{0}}) {
+    std::vector<int64_t> end(sizes_.size(), 0);
+    for (OpId id : pack == 1 ? chunk_.weight_backward : chunk_.backward) {
+      for (ValueId v : dag_.model.op(id).inputs) {
+        if (!v.valid()) continue;
+        const ValueId r = root(v);
+        if (!made.count(r) || places_.count(r)) continue;
+        for (size_t s = 0; s < sizes_.size(); ++s) {
+          places_[r].push_back({{SlotRef::Kind::kSaved, ValueId(), static_cast<int32_t>(pack)}, end[s]});
+          end[s] += align(bytes_of(dag_.model.value(r).type, sizes_[s]));
+        }
       }
     }
+    saved_bytes_[pack] = *std::max_element(end.begin(), end.end());
   }
-  saved_bytes_ = *std::max_element(end.begin(), end.end());
   plan_scratch(forward_calls_);
 }
 
@@ -177,15 +180,19 @@ void ChunkLowering::plan_scratch(const std::vector<Call>& calls) {
 LoweredChunk ChunkLowering::forward() { return finish(forward_calls_, "F"); }
 
 // Parameter gradients are added to their bucket: by the kernel that makes them where it can, else by an extra kernel.
-void ChunkLowering::fuse_accumulations(std::vector<Call>& calls) {
+// `others`: calls of another list that read the same values.
+void ChunkLowering::fuse_accumulations(std::vector<Call>& calls, const std::vector<std::pair<ir::ParamId, ValueId>>& gradients,
+                                       const std::vector<Call>& others) {
   std::map<ValueId, int> uses;
-  for (const Call& call : calls) {
-    for (ValueId v : call.inputs) {
-      if (v.valid()) ++uses[root(v)];
+  for (const std::vector<Call>* list : {static_cast<const std::vector<Call>*>(&calls), &others}) {
+    for (const Call& call : *list) {
+      for (ValueId v : call.inputs) {
+        if (v.valid()) ++uses[root(v)];
+      }
     }
   }
   for (const auto& [p, g] : chunk_.param_gradients) ++uses[root(g)];
-  for (const auto& [param, gradient] : chunk_.param_gradients) {
+  for (const auto& [param, gradient] : gradients) {
     const ValueId g = root(gradient);
     const Location into = param_location(param, SlotRef::Kind::kGrad);
     size_t made_at = calls.size();
@@ -211,20 +218,18 @@ void ChunkLowering::fuse_accumulations(std::vector<Call>& calls) {
   }
 }
 
-std::vector<LoweredChunk> ChunkLowering::backward() {
-  std::set<ValueId> pinned;
-  for (const auto& [v, g] : chunk_.gradients_out) pinned.insert(g);
-  std::vector<Call> calls = collect_calls(chunk_.backward, pinned);
+// Gradients that travel have tensors of their own.
+void ChunkLowering::place_gradients(const std::vector<Call>& calls) {
   std::set<ValueId> made;
   for (const Call& call : calls) made.insert(call.outputs.begin(), call.outputs.end());
-  for (ValueId g : pinned) {
+  for (const auto& [v, g] : chunk_.gradients_out) {
     if (made.count(g) && !places_.count(g)) places_[g].assign(sizes_.size(), {{SlotRef::Kind::kBoundary, g, -1}, 0});
   }
-  fuse_accumulations(calls);
-  plan_scratch(calls);
-  if (calls.empty()) return {};
+}
 
-  // The last call that adds to each bucket.
+// The list in parts, each of which ends with the last call that adds to some bucket.
+std::vector<LoweredChunk> ChunkLowering::cut_at_buckets(const std::vector<Call>& calls, const char* pass) const {
+  if (calls.empty()) return {};
   std::map<int32_t, size_t> last;
   for (size_t i = 0; i < calls.size(); ++i) {
     if (calls[i].accumulate_from.valid()) last[calls[i].accumulate_into.slot.index] = i;
@@ -239,10 +244,64 @@ std::vector<LoweredChunk> ChunkLowering::backward() {
   for (size_t end : cuts) {
     if (end == begin) continue;
     const std::vector<Call> part(calls.begin() + static_cast<std::ptrdiff_t>(begin), calls.begin() + static_cast<std::ptrdiff_t>(end));
-    parts.push_back(finish(part, cuts.size() > 1 ? fmt::format("B.{}", parts.size()) : "B"));
+    parts.push_back(finish(part, cuts.size() > 1 ? fmt::format("{}.{}", pass, parts.size()) : pass));
     begin = end;
   }
   return parts;
+}
+
+std::vector<LoweredChunk> ChunkLowering::backward() {
+  std::set<ValueId> pinned;
+  for (const auto& [v, g] : chunk_.gradients_out) pinned.insert(g);
+  std::vector<Call> calls = collect_calls(chunk_.backward, pinned);
+  place_gradients(calls);
+  fuse_accumulations(calls, chunk_.param_gradients, {});
+  plan_scratch(calls);
+  return cut_at_buckets(calls, "B");
+}
+
+ChunkLowering::Halves ChunkLowering::split_backward() {
+  const std::set<OpId> of_weights(chunk_.weight_backward.begin(), chunk_.weight_backward.end());
+  std::vector<OpId> of_inputs;
+  std::set<ValueId> made_by_inputs;
+  for (OpId id : chunk_.backward) {
+    if (of_weights.count(id)) continue;
+    of_inputs.push_back(id);
+    made_by_inputs.insert(dag_.model.op(id).outputs.begin(), dag_.model.op(id).outputs.end());
+  }
+  std::set<ValueId> pinned;
+  for (const auto& [v, g] : chunk_.gradients_out) pinned.insert(g);
+  std::vector<Call> inputs = collect_calls(of_inputs, pinned);
+  std::vector<Call> weights = collect_calls(chunk_.weight_backward, {});
+  place_gradients(inputs);
+  std::vector<std::pair<ir::ParamId, ValueId>> early, late;
+  for (const auto& g : chunk_.param_gradients) (made_by_inputs.count(g.second) ? early : late).push_back(g);
+  fuse_accumulations(inputs, early, weights);
+  fuse_accumulations(weights, late, inputs);
+  place_carried(inputs, weights);
+  plan_scratch(inputs);
+  plan_scratch(weights);
+  return {cut_at_buckets(inputs, "I"), cut_at_buckets(weights, "W")};
+}
+
+// What the weight half reads and the input half makes lives in a pack between the two.
+void ChunkLowering::place_carried(const std::vector<Call>& inputs, const std::vector<Call>& weights) {
+  std::set<ValueId> made;
+  for (const Call& call : inputs) made.insert(call.outputs.begin(), call.outputs.end());
+  std::vector<int64_t> end(sizes_.size(), 0);
+  auto carry = [&](ValueId v) {
+    const ValueId r = v.valid() ? root(v) : v;
+    if (!r.valid() || !made.count(r) || places_.count(r)) return;
+    for (size_t s = 0; s < sizes_.size(); ++s) {
+      places_[r].push_back({{SlotRef::Kind::kCarried, ValueId(), -1}, end[s]});
+      end[s] += align(bytes_of(dag_.model.value(r).type, sizes_[s]));
+    }
+  };
+  for (const Call& call : weights) {
+    for (ValueId v : call.inputs) carry(v);
+    carry(call.accumulate_from);
+  }
+  carried_bytes_ = *std::max_element(end.begin(), end.end());
 }
 
 namespace {
@@ -252,7 +311,7 @@ int32_t slot_index(const SlotRef& ref, plan::Access access, std::vector<SlotRef>
   size_t i = static_cast<size_t>(std::find(slots.begin(), slots.end(), ref) - slots.begin());
   if (i == slots.size()) {
     slots.push_back(ref);
-    static constexpr const char* kNames[] = {"", "", "params ", "grads ", "constant ", "saved", "scratch", "stats", "valid"};
+    static constexpr const char* kNames[] = {"", "", "params ", "grads ", "constant ", "saved", "carried", "scratch", "stats", "valid"};
     std::string name = kNames[static_cast<size_t>(ref.kind)];
     if (ref.value.valid()) name = dag.model.value(ref.value).name;
     if (ref.kind == SlotRef::Kind::kParam || ref.kind == SlotRef::Kind::kGrad) name += dag.buckets[static_cast<size_t>(ref.index)].name;

@@ -2,6 +2,7 @@
 // bucket, a saved value in the chunk's pack, or scratch that only lives inside the chunk.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -21,7 +22,8 @@ struct SlotRef {
     kParam,     // parameters of bucket `index`
     kGrad,      // gradients of bucket `index`
     kConstant,  // model constant `index`
-    kSaved,     // what the forward keeps for the backward
+    kSaved,     // what the forward keeps for the backward; `index` 1: what the weight half of a split one reads
+    kCarried,   // what the input half of a split backward keeps for the weight half
     kScratch,
     kStats,     // the statistics of the step
     kValid,     // valid elements per loss term, of the whole batch
@@ -56,9 +58,15 @@ class ChunkLowering {
   // The backward, cut after the last contribution to each bucket, so that a reduction can start while it goes on.
   // Empty when there is nothing to do.
   std::vector<LoweredChunk> backward();
+  // The two halves of a split backward: gradients of inputs, and of weights. Once, and not together with backward().
+  struct Halves {
+    std::vector<LoweredChunk> inputs, weights;
+  };
+  Halves split_backward();
 
-  int64_t saved_bytes() const { return saved_bytes_; }      // of the largest size
+  int64_t saved_bytes(size_t pack) const { return saved_bytes_[pack]; }  // of the largest size
   int64_t scratch_bytes() const { return scratch_bytes_; }  // of the largest size, forward and backward
+  int64_t carried_bytes() const { return carried_bytes_; }  // of the largest size
 
  private:
   struct Call {
@@ -73,7 +81,11 @@ class ChunkLowering {
   ir::ValueId root(ir::ValueId v) const;
   std::vector<Call> collect_calls(const std::vector<ir::OpId>& ops, const std::set<ir::ValueId>& pinned);
   void place_forward_values();
-  void fuse_accumulations(std::vector<Call>& calls);
+  void place_gradients(const std::vector<Call>& calls);
+  void fuse_accumulations(std::vector<Call>& calls, const std::vector<std::pair<ir::ParamId, ir::ValueId>>& gradients,
+                          const std::vector<Call>& others);
+  void place_carried(const std::vector<Call>& inputs, const std::vector<Call>& weights);
+  std::vector<LoweredChunk> cut_at_buckets(const std::vector<Call>& calls, const char* pass) const;
   Location locate(ir::ValueId v, size_t size_index) const;
   void plan_scratch(const std::vector<Call>& calls);
   LoweredChunk finish(const std::vector<Call>& calls, std::string name) const;
@@ -89,8 +101,9 @@ class ChunkLowering {
   std::map<ir::ValueId, std::vector<Location>> places_;  // root -> location per size; absent: scratch_
   std::map<ir::ValueId, std::vector<int64_t>> scratch_;  // root -> offset per size
   std::vector<Call> forward_calls_;
-  int64_t saved_bytes_ = 0;
+  std::array<int64_t, 2> saved_bytes_{};
   int64_t scratch_bytes_ = 0;
+  int64_t carried_bytes_ = 0;
 };
 
 // Hash of a chunk's forward ops as the model has them: its identity in the contract of the step.

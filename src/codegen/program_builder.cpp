@@ -89,7 +89,7 @@ BufferRange ProgramBuilder::tensor_range(int32_t buffer, const ir::TensorType& t
   return {buffer, 0, n.constant * size, n.batch * size, access};
 }
 
-BufferRange ProgramBuilder::bind(const SlotRef& slot, Access access, const Node& node, const LoweredPair& pair) {
+BufferRange ProgramBuilder::bind(const SlotRef& slot, Access access, const Node& node, const LoweredPasses& passes) {
   const std::string where = class_.placements.size() > 1 ? " on " + dag_.placements[node.placement.index()].name : "";
   switch (slot.kind) {
     case SlotRef::Kind::kBoundary:
@@ -113,14 +113,17 @@ BufferRange ProgramBuilder::bind(const SlotRef& slot, Access access, const Node&
       return whole(b, access);
     }
     case SlotRef::Kind::kSaved:
-      return whole(buffer(fmt::format("saved {} mb={}{}", dag_.chunk(node.chunk).name, node.microbatch, where),
-                          BufferKind::kActivation, ir::DType::kU8, pair.saved_bytes, false), access);
+      return whole(buffer(fmt::format("saved{} {} mb={}{}", slot.index == 1 ? " for W" : "", dag_.chunk(node.chunk).name, node.microbatch, where),
+                          BufferKind::kActivation, ir::DType::kU8, passes.saved_bytes[static_cast<size_t>(slot.index)], false), access);
+    case SlotRef::Kind::kCarried:
+      return whole(buffer(fmt::format("carried {} mb={}{}", dag_.chunk(node.chunk).name, node.microbatch, where),
+                          BufferKind::kActivation, ir::DType::kU8, passes.carried_bytes, false), access);
     case SlotRef::Kind::kScratch: {
       // One for all chunks: they run one after the other. It grows to the largest.
       const int32_t b = buffer("scratch", BufferKind::kScratch, ir::DType::kU8, 0, false);
       int64_t& bytes = program_.buffers[static_cast<size_t>(b)].bytes;
-      bytes = std::max(bytes, pair.scratch_bytes);
-      return {b, 0, pair.scratch_bytes, 0, access};
+      bytes = std::max(bytes, passes.scratch_bytes);
+      return {b, 0, passes.scratch_bytes, 0, access};
     }
     case SlotRef::Kind::kStats: return whole(stats_, access);
     case SlotRef::Kind::kValid: return whole(valid_, access);
@@ -219,9 +222,12 @@ void ProgramBuilder::emit_load(ValueId value, int32_t mb, PlacementId placement)
 
 void ProgramBuilder::emit_compute(const Node& node) {
   const bool count = node.pass == Pass::kCount;
-  const LoweredPair& pair = count ? chunks_.count(static_cast<size_t>(node.loss_term), node.placement)
+  const LoweredPasses& passes = count ? chunks_.count(static_cast<size_t>(node.loss_term), node.placement)
                                   : chunks_.get(node.chunk, node.placement);
-  const LoweredPass& pass = node.pass == Pass::kBackward ? pair.backward : pair.forward;
+  const LoweredPass& pass = node.pass == Pass::kBackward     ? passes.backward
+                            : node.pass == Pass::kInputGrad  ? passes.inputs
+                            : node.pass == Pass::kWeightGrad ? passes.weights
+                                                             : passes.forward;
   for (const auto& slots : pass.slots) {
     for (const SlotRef& slot : slots) {
       if (slot.kind == SlotRef::Kind::kData) emit_load(slot.value, node.microbatch, node.placement);
@@ -239,7 +245,7 @@ void ProgramBuilder::emit_compute(const Node& node) {
     in.share = share_of(node.placement);
     in.source = sources_.add(node.span);
     in.tensor = code.name;
-    for (size_t i = 0; i < code.slots.size(); ++i) in.ranges.push_back(bind(pass.slots[k][i], code.slots[i].access, node, pair));
+    for (size_t i = 0; i < code.slots.size(); ++i) in.ranges.push_back(bind(pass.slots[k][i], code.slots[i].access, node, passes));
     last = emit(std::move(in), k == 0 ? waits : std::vector<int32_t>{});
   }
   if (last >= 0 && !count) computes_.push_back(last);

@@ -2,6 +2,7 @@
 // from what instructions read and write.
 #pragma once
 
+#include <array>
 #include <map>
 #include <set>
 #include <string>
@@ -32,17 +33,20 @@ struct LoweredPass {
   std::vector<int32_t> chunks;               // indices into Plan::chunks
   std::vector<std::vector<SlotRef>> slots;   // of each
 };
-struct LoweredPair {
-  LoweredPass forward, backward;
-  int64_t saved_bytes = 0;
+struct LoweredPasses {
+  LoweredPass forward;
+  LoweredPass backward;         // whole, when some microbatch has it so
+  LoweredPass inputs, weights;  // split, when some microbatch has it so
+  std::array<int64_t, 2> saved_bytes{};
+  int64_t carried_bytes = 0;
   int64_t scratch_bytes = 0;
 };
 
 class ChunkTable {
  public:
-  ChunkTable(const ir::TrainingDag& dag, plan::Plan& plan, int64_t batch) : dag_(dag), plan_(plan), batch_(batch) {}
-  const LoweredPair& get(ir::ChunkId chunk, ir::PlacementId placement);
-  const LoweredPair& count(size_t term, ir::PlacementId placement);
+  ChunkTable(const ir::TrainingDag& dag, plan::Plan& plan, int64_t batch);
+  const LoweredPasses& get(ir::ChunkId chunk, ir::PlacementId placement);
+  const LoweredPasses& count(size_t term, ir::PlacementId placement);
   // Distinct numbers of local samples on a placement, ascending.
   std::vector<int64_t> sizes(ir::PlacementId placement) const;
 
@@ -52,8 +56,9 @@ class ChunkTable {
   const ir::TrainingDag& dag_;
   plan::Plan& plan_;
   int64_t batch_;
-  std::map<std::pair<ir::ChunkId, int64_t>, LoweredPair> pairs_;  // by data degree
-  std::map<std::pair<size_t, int64_t>, LoweredPair> counts_;
+  std::vector<char> whole_, split_;  // per chunk: whether some microbatch has its backward so
+  std::map<std::pair<ir::ChunkId, int64_t>, LoweredPasses> passes_;  // by data degree
+  std::map<std::pair<size_t, int64_t>, LoweredPasses> counts_;
 };
 
 // The keys of the per-rank tables that a program refers to.
@@ -82,7 +87,7 @@ class ProgramBuilder {
   int32_t bucket_buffer(size_t bucket, plan::BufferKind kind, const char* what);
   plan::BufferRange whole(int32_t buffer, plan::Access access) const;
   plan::BufferRange tensor_range(int32_t buffer, const ir::TensorType& type, plan::Access access) const;
-  plan::BufferRange bind(const SlotRef& slot, plan::Access access, const ir::Node& node, const LoweredPair& pair);
+  plan::BufferRange bind(const SlotRef& slot, plan::Access access, const ir::Node& node, const LoweredPasses& passes);
 
   int32_t emit(plan::Instruction instruction, std::vector<int32_t> extra_waits = {});
   void emit_prologue();

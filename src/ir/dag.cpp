@@ -19,6 +19,8 @@ std::string_view pass_letter(Pass pass) {
     case Pass::kCount: return "C";
     case Pass::kForward: return "F";
     case Pass::kBackward: return "B";
+    case Pass::kInputGrad: return "I";
+    case Pass::kWeightGrad: return "W";
     case Pass::kUpdate: return "U";
     case Pass::kNone: return "-";
   }

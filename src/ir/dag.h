@@ -38,6 +38,7 @@ struct Chunk {
   int32_t depth = 0;
   std::vector<OpId> forward;   // topological. annotate
   std::vector<OpId> backward;  // gradient ops, topological. build
+  std::vector<OpId> weight_backward;  // those of `backward` that no gradient of an input needs. split_backward
   std::vector<ValueId> inputs;       // computed by other chunks. annotate
   std::vector<ValueId> outputs;      // read by other chunks, or graph outputs nobody reads are dropped. annotate
   std::vector<ValueId> data;         // graph inputs and targets that the forward reads
@@ -63,8 +64,11 @@ enum class NodeKind : uint8_t {
   kNorm,       // sums of squares of the reduced gradients
 };
 
-enum class Pass : uint8_t { kNone, kCount, kForward, kBackward, kUpdate };
-std::string_view pass_letter(Pass pass);  // "F", "B", "U", "C"
+// A backward is one node (kBackward), or two: its gradients with respect to the chunk's inputs, and those with respect to
+// its weights.
+enum class Pass : uint8_t { kNone, kCount, kForward, kBackward, kInputGrad, kWeightGrad, kUpdate };
+inline bool is_backward(Pass pass) { return pass == Pass::kBackward || pass == Pass::kInputGrad || pass == Pass::kWeightGrad; }
+std::string_view pass_letter(Pass pass);  // "F", "B", "I", "W", "U", "C"
 
 struct Node {
   NodeKind kind = NodeKind::kCompute;

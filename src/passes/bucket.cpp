@@ -128,7 +128,7 @@ void bucket(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
     }
     for (size_t i = 0; i < dag.nodes.size(); ++i) {
       const Node& n = dag.nodes[i];
-      if (n.pass == ir::Pass::kBackward && chunks.count(n.chunk)) update.inputs.push_back(ir::NodeId(static_cast<int64_t>(i)));
+      if (ir::is_backward(n.pass) && chunks.count(n.chunk)) update.inputs.push_back(ir::NodeId(static_cast<int64_t>(i)));
     }
     if (!chunks.empty()) update.tags = dag.chunk(*chunks.begin()).tags;
     dag.add_node(std::move(update));

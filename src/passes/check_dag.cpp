@@ -62,8 +62,15 @@ std::string each_chunk_runs_once_per_microbatch(const TrainingDag& dag) {
     if (n.kind != NodeKind::kCompute || n.pass == Pass::kCount) continue;
     if (!seen.insert({n.chunk.value, n.microbatch, n.pass}).second) return "a chunk runs twice for one microbatch";
   }
-  const size_t want = dag.chunks.size() * static_cast<size_t>(dag.microbatches) * 2;
-  return seen.size() == want ? "" : fmt::format("{} forwards and backwards instead of {}", seen.size(), want);
+  for (int32_t c = 0; c < static_cast<int32_t>(dag.chunks.size()); ++c) {
+    for (int32_t mb = 0; mb < dag.microbatches; ++mb) {
+      const bool whole = seen.count({c, mb, Pass::kBackward}), inputs = seen.count({c, mb, Pass::kInputGrad}),
+                 weights = seen.count({c, mb, Pass::kWeightGrad});
+      if (!seen.count({c, mb, Pass::kForward})) return "a chunk has no forward for a microbatch";
+      if (inputs != weights || whole == inputs) return "a chunk has no backward for a microbatch, or two";
+    }
+  }
+  return "";
 }
 
 std::string compute_is_placed(const TrainingDag& dag) {
@@ -79,7 +86,7 @@ std::string backward_is_where_forward_is(const TrainingDag& dag) {
     if (n.pass == Pass::kForward) forward.insert({n.chunk.value, n.microbatch, n.placement.value});
   }
   for (const Node& n : dag.nodes) {
-    if (n.pass == Pass::kBackward && !forward.count({n.chunk.value, n.microbatch, n.placement.value})) {
+    if (ir::is_backward(n.pass) && !forward.count({n.chunk.value, n.microbatch, n.placement.value})) {
       return "a backward is not where its forward is";
     }
   }

@@ -1,6 +1,8 @@
 // Refuses, before any pass runs, what the language can say and no pass implements, with the place in the file.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "passes/pipeline.h"
 
 namespace piper::passes {
@@ -20,15 +22,8 @@ class Refuser {
 
 void check_orders(const Strategy& strategy, Refuser& refuser) {
   for (const ir::Order& order : strategy.orders) {
-    bool split_seen = false, overlap_seen = false;
-    for (const ir::OrderElement& element : order.elements) {
-      overlap_seen = overlap_seen || element.selectors.size() > 1;
-      for (const ir::Selector& s : element.selectors) {
-        split_seen = split_seen || (s.passes != ir::kPassAll && (s.passes & (ir::kPassI | ir::kPassW)));
-      }
-    }
-    if (split_seen) refuser.refuse(order.span, "splitting a backward into `I` and `W`");
-    if (overlap_seen) refuser.refuse(order.span, "an overlap group `x | y`");
+    const bool overlap = std::any_of(order.elements.begin(), order.elements.end(), [](const auto& e) { return e.selectors.size() > 1; });
+    if (overlap) refuser.refuse(order.span, "an overlap group `x | y`");
   }
 }
 

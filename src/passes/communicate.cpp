@@ -36,7 +36,8 @@ class Communicator {
       const Node& node = dag.nodes[i];
       if (node.kind != NodeKind::kCompute) continue;
       if (node.pass == Pass::kForward) at(forward_, node) = NodeId(static_cast<int64_t>(i));
-      if (node.pass == Pass::kBackward) at(backward_, node) = NodeId(static_cast<int64_t>(i));
+      // Gradients of inputs travel; those of weights stay.
+      if (node.pass == Pass::kBackward || node.pass == Pass::kInputGrad) at(backward_, node) = NodeId(static_cast<int64_t>(i));
     }
     for (size_t c = 0; c < dag.chunks.size(); ++c) {
       for (ValueId v : dag.chunks[c].outputs) producer_[v] = ChunkId(static_cast<int64_t>(c));
@@ -147,7 +148,7 @@ class Communicator {
       reduce.inputs = counts;
       const NodeId id = dag_.add_node(std::move(reduce));
       for (Node& n : dag_.nodes) {
-        if (n.pass != Pass::kBackward) continue;
+        if (!ir::is_backward(n.pass)) continue;
         const bool reads = std::find(n.inputs.begin(), n.inputs.end(), counts.front()) != n.inputs.end();
         if (!reads) continue;
         n.inputs.erase(std::remove_if(n.inputs.begin(), n.inputs.end(),

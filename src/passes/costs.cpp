@@ -11,10 +11,11 @@ std::vector<double> node_costs(const ir::TrainingDag& dag, int64_t batch) {
     for (ir::OpId op : ops) sum += ops::flops_of(dag.model, dag.model.op(op), 1);
     return sum;
   };
-  std::vector<double> forward, backward;
+  std::vector<double> forward, backward, weights;
   for (const ir::Chunk& chunk : dag.chunks) {
     forward.push_back(flops(chunk.forward));
     backward.push_back(flops(chunk.backward));
+    weights.push_back(flops(chunk.weight_backward));
   }
   const auto cuts = ir::cut_microbatches(batch, dag.microbatches);
   std::vector<double> costs(dag.nodes.size(), 0);
@@ -26,6 +27,8 @@ std::vector<double> node_costs(const ir::TrainingDag& dag, int64_t batch) {
     costs[i] = 1;
     if (n.pass == ir::Pass::kForward) costs[i] += samples * forward[c];
     if (n.pass == ir::Pass::kBackward) costs[i] += samples * backward[c];
+    if (n.pass == ir::Pass::kInputGrad) costs[i] += samples * (backward[c] - weights[c]);
+    if (n.pass == ir::Pass::kWeightGrad) costs[i] += samples * weights[c];
   }
   return costs;
 }

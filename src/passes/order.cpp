@@ -54,7 +54,9 @@ class NodeIndex {
   std::map<std::pair<std::string, int64_t>, std::vector<NodeId>> by_tag_;
 };
 
-void add_order(TrainingDag& dag, const NodeIndex& index, const ir::Order& order, int32_t order_index, Diagnostics& diagnostics) {
+// `named[node]`: the first order that names it, -1 when none does.
+void add_order(TrainingDag& dag, const NodeIndex& index, const ir::Order& order, int32_t order_index, std::vector<int32_t>& named,
+               Diagnostics& diagnostics) {
   // The last element's nodes on each placement; an element orders against the last one that shares a device.
   std::vector<std::vector<NodeId>> previous(dag.placements.size());
   for (const ir::OrderElement& element : order.elements) {
@@ -68,7 +70,10 @@ void add_order(TrainingDag& dag, const NodeIndex& index, const ir::Order& order,
       nodes.insert(nodes.end(), found.begin(), found.end());
     }
     std::vector<std::vector<NodeId>> current(dag.placements.size());
-    for (NodeId id : nodes) current[dag.node(id).placement.index()].push_back(id);
+    for (NodeId id : nodes) {
+      current[dag.node(id).placement.index()].push_back(id);
+      if (named[id.index()] < 0) named[id.index()] = order_index;
+    }
     for (size_t p = 0; p < current.size(); ++p) {
       if (current[p].empty()) continue;
       for (size_t q = 0; q < previous.size(); ++q) {
@@ -81,6 +86,23 @@ void add_order(TrainingDag& dag, const NodeIndex& index, const ir::Order& order,
     for (size_t p = 0; p < current.size(); ++p) {
       if (!current[p].empty()) previous[p] = std::move(current[p]);
     }
+  }
+}
+
+// A split backward of which an order names one half only: the other would run whenever there is time, which nobody means.
+void check_halves(const TrainingDag& dag, const Strategy& strategy, const std::vector<int32_t>& named, Diagnostics& diagnostics) {
+  for (size_t i = 0; i < dag.nodes.size(); ++i) {
+    if (dag.nodes[i].pass != ir::Pass::kWeightGrad) continue;
+    const NodeId weights(static_cast<int64_t>(i)), inputs = dag.nodes[i].inputs.back();  // I is W's last input
+    const int32_t with = std::max(named[weights.index()], named[inputs.index()]);
+    if (with < 0 || (named[weights.index()] >= 0 && named[inputs.index()] >= 0)) continue;
+    const bool lacks_weights = named[weights.index()] < 0;
+    diagnostics
+        .report(Code::E0516, strategy.orders[static_cast<size_t>(with)].span,
+                fmt::format("{} is ordered and {} is not", describe(dag, lacks_weights ? inputs : weights),
+                            describe(dag, lacks_weights ? weights : inputs)))
+        .help(fmt::format("name {} too, or the whole backward as `B`", lacks_weights ? "W" : "I"));
+    return;  // the others would say the same
   }
 }
 
@@ -170,7 +192,9 @@ void report_cycle(const TrainingDag& dag, const Strategy& strategy, const std::v
 
 void order(TrainingDag& dag, const Strategy& strategy, Diagnostics& diagnostics) {
   const NodeIndex index(dag);
-  for (size_t o = 0; o < strategy.orders.size(); ++o) add_order(dag, index, strategy.orders[o], static_cast<int32_t>(o), diagnostics);
+  std::vector<int32_t> named(dag.nodes.size(), -1);
+  for (size_t o = 0; o < strategy.orders.size(); ++o) add_order(dag, index, strategy.orders[o], static_cast<int32_t>(o), named, diagnostics);
+  if (!diagnostics.has_errors()) check_halves(dag, strategy, named, diagnostics);
   if (diagnostics.has_errors()) return;
   const std::vector<Successor> cycle = find_cycle(dag);
   if (!cycle.empty()) report_cycle(dag, strategy, cycle, diagnostics);

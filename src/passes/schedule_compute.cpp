@@ -1,8 +1,8 @@
 // schedule_compute: one order of all compute nodes, such that every device's order is a projection of it.
 //
 // List scheduling in virtual time: of the nodes whose inputs and order predecessors are done, the one that can start first
-// runs next. Where orders leave a choice, a backward goes before a forward and an earlier microbatch before a later one
-// (depth first: few microbatches are alive at once). After order; before replicate, which needs to know what is last.
+// runs next. Where orders leave a choice, a backward goes before a forward, weight gradients go last, and an earlier
+// microbatch goes before a later one (depth first: few microbatches are alive at once). After order; before replicate, which needs to know what is last.
 #include <algorithm>
 #include <map>
 #include <queue>
@@ -87,7 +87,7 @@ class ListScheduler {
 
   void push(size_t i) {
     const Node& n = dag_.nodes[i];
-    const int pass = n.pass == ir::Pass::kForward ? 2 : n.pass == ir::Pass::kBackward ? 1 : 0;
+    const int pass = n.pass == ir::Pass::kWeightGrad ? 3 : n.pass == ir::Pass::kForward ? 2 : ir::is_backward(n.pass) ? 1 : 0;
     ready_.push({start_of(i), {pass, n.microbatch, -n.chunk.value}, i});
   }
 

@@ -33,6 +33,8 @@ bool matches(const Selector& selector, const Node& node) {
   uint32_t bit = 0;
   if (node.pass == Pass::kForward) bit = ir::kPassF;
   if (node.pass == Pass::kBackward) bit = ir::kPassB;
+  if (node.pass == Pass::kInputGrad) bit = ir::kPassI | ir::kPassB;  // B of a split backward stands for I and W
+  if (node.pass == Pass::kWeightGrad) bit = ir::kPassW | ir::kPassB;
   if (node.pass == Pass::kUpdate) bit = ir::kPassU;
   return (selector.passes & bit) != 0 && matches(selector, node.tags);
 }

@@ -82,6 +82,22 @@ TEST_CASE("the mean of an output is taken over the whole batch, alone and in a w
   }
 }
 
+TEST_CASE("a backward may be split for some microbatches and whole for others, in one placement or two") {
+  const std::string end = train(kMse, "sgd(lr = 0.05, momentum = 0.9)", 11);
+  const std::string split = "split all() into 4 as mb\n";
+  const std::string halves = "order [F(stage = 1, mb = 0), I(stage = 1, mb = 0), F(stage = 1, mb = 1), W(stage = 1, mb = 0), B(stage = 1, mb = 1)]\n";
+  const std::string pipeline = "place all(stage = 0) on dev[pp = 0]\nplace all(stage = 1) on dev[pp = 1]\n";
+  check_equal("mlp", std::string("mesh dev[pp = 2]\n") + kTags + split + pipeline + halves + end, end);
+  check_equal("mlp", std::string("mesh dev[pp = 2, dp = 2]\nreplicate all() over dp bucket 1KiB\n") + kTags + split + pipeline + halves +
+                         "order [I(stage = 0, mb = 2), I(stage = 0, mb = 3), W(stage = 0, mb = 3), W(stage = 0, mb = 2)]\n" + end, end);
+  // The halves of a stage that lives in two places, and of everything on one device, weights last.
+  check_equal("mlp", std::string("mesh dev[pp = 2]\n") + kTags + split + "place all(stage = 0, mb = 0..2) on dev[pp = 0]\n"
+                         "place all(stage = 1, mb = 0..2) on dev[pp = 1]\nplace all(stage = 0, mb = 2..4) on dev[pp = 1]\n"
+                         "place all(stage = 1, mb = 2..4) on dev[pp = 0]\n"
+                         "order [I(stage = 1, mb = 0), I(stage = 1, mb = 1), W(stage = 1, mb = 0), W(stage = 1, mb = 1)]\n" + end, end);
+  check_equal("mlp", "split all() into 2 as mb\norder [I(mb = 0), I(mb = 1), W(mb = 0), W(mb = 1)]\n" + end, end);
+}
+
 TEST_CASE("two data axes are one share of the batch each") {
   const std::string end = train(kMse, "adam(lr = 1e-3, eps = 1e-3)", 13);
   check_equal("mlp", std::string("mesh dev[a = 2, pp = 2, b = 2]\nreplicate all() over a\nreplicate all() over b\n") + kTags +

@@ -23,7 +23,11 @@ constexpr Shape kShapes[] = {
     {"1f1b", 2, 2, 1},         {"1f1b", 2, 4, 1},         {"1f1b", 4, 2, 1},        {"interleaved", 1, 1, 2},
     {"interleaved", 2, 1, 2},  {"interleaved", 4, 1, 2},  {"interleaved", 2, 2, 2}, {"interleaved", 2, 4, 2},
     {"interleaved", 4, 2, 2},  {"looped_bfs", 2, 1, 2},   {"looped_bfs", 4, 1, 2},  {"looped_bfs", 2, 2, 2},
-    {"looped_bfs", 2, 1, 4},
+    {"looped_bfs", 2, 1, 4},   {"zb_h1", 1, 1, 1},        {"zb_h1", 2, 1, 1},       {"zb_h1", 4, 2, 1},
+    {"zb_h2", 2, 1, 1},        {"zb_h2", 4, 1, 1},        {"zb_h2", 2, 2, 1},       {"interleaved_zb", 2, 1, 2},
+    {"interleaved_zb", 4, 1, 2}, {"interleaved_zb", 2, 2, 2}, {"zb_v", 1, 1, 2},     {"zb_v", 2, 1, 2},
+    {"zb_v", 4, 1, 2},         {"zb_v", 2, 4, 2},         {"v_half", 2, 1, 2},      {"v_half", 4, 2, 2},
+    {"v_min", 2, 2, 2},        {"v_min", 4, 1, 2},
 };
 
 struct Cut {
@@ -45,7 +49,7 @@ Cell make_cell(const ModelCase& model, const Shape& shape, const Cut& cut, size_
     cell.defines = {{"dp", std::to_string(shape.dp)}, {"microbatches", std::to_string(microbatches)}};
   } else {
     cell.defines = {{"pp", std::to_string(shape.pp)}, {"dp", std::to_string(shape.dp)}, {"microbatches", std::to_string(microbatches)}};
-    if (cell.strategy == "interleaved" || cell.strategy == "looped_bfs") cell.defines["v"] = std::to_string(shape.v);
+    if (cell.strategy == "interleaved" || cell.strategy == "interleaved_zb" || cell.strategy == "looped_bfs") cell.defines["v"] = std::to_string(shape.v);
   }
   cell.sets = model.sets;
   cell.sets["train.batch"] = std::to_string(cut.batch);
@@ -103,7 +107,7 @@ std::vector<Cell> matrix() {
 }
 
 std::vector<Cell> process_cells() {
-  const Shape shapes[] = {{"dp", 1, 2, 1}, {"gpipe", 2, 2, 1}, {"1f1b", 4, 1, 1}, {"interleaved", 2, 1, 2}};
+  const Shape shapes[] = {{"dp", 1, 2, 1}, {"gpipe", 2, 2, 1}, {"1f1b", 4, 1, 1}, {"interleaved", 2, 1, 2}, {"zb_v", 2, 1, 2}};
   std::vector<Cell> cells;
   size_t salt = 1;
   for (const ModelCase& model : models()) {

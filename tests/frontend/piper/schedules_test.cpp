@@ -13,6 +13,8 @@ using namespace piper;
 
 namespace {
 
+std::string letter(uint32_t passes) { return passes == ir::kPassF ? "F" : passes == ir::kPassB ? "B" : passes == ir::kPassI ? "I" : passes == ir::kPassW ? "W" : "?"; }
+
 // "0F3" for a selector F(stage = 0, mb = 3).
 std::string action(const ir::OrderElement& element) {
   REQUIRE(element.selectors.size() == 1);
@@ -20,12 +22,12 @@ std::string action(const ir::OrderElement& element) {
   REQUIRE(s.constraints.size() == 2);
   CHECK(s.constraints[0].tag == "stage");
   CHECK(s.constraints[1].tag == "mb");
-  return std::to_string(s.constraints[0].values.at(0)) + (s.passes == ir::kPassF ? "F" : "B") + std::to_string(s.constraints[1].values.at(0));
+  return std::to_string(s.constraints[0].values.at(0)) + letter(s.passes) + std::to_string(s.constraints[1].values.at(0));
 }
 
 // The ranks' actions, one line a rank; or the diagnostics when the schedule refuses.
 std::string schedule(const std::string& name, int p, int v, int m, const char* separator, bool* refused) {
-  bool looped = name == "interleaved_1f1b" || name == "looped_bfs";
+  bool looped = name == "interleaved_1f1b" || name == "looped_bfs" || name == "interleaved_zb";
   std::string text = fmt::format("use pipeline\ntag stage = 0\nsplit all() into {} as mb\nfor r in 0..{} {{ order pipeline.{}(r, {}, {}{}) }}\n", m, p, name, p,
                                  looped ? std::to_string(v) + ", " : "", m);
   test::Loaded loaded = test::load(text, nullptr);
@@ -50,7 +52,8 @@ uint64_t fnv1a(const std::string& text) {
 
 TEST_CASE("schedules equal the worked examples", "[schedules]") {
   const std::pair<const char*, const char*> kFiles[] = {
-      {"gpipe", "gpipe"}, {"one_f_one_b", "1f1b"}, {"interleaved_1f1b", "interleaved_1f1b"}, {"looped_bfs", "looped_bfs"}};
+      {"gpipe", "gpipe"}, {"one_f_one_b", "1f1b"}, {"interleaved_1f1b", "interleaved_1f1b"}, {"looped_bfs", "looped_bfs"},
+      {"zb_h1", "zb_h1"}, {"zb_h2", "zb_h2"}, {"interleaved_zb", "interleaved_zb"}, {"zb_v", "zb_v"}, {"v_half", "v_half"}, {"v_min", "v_min"}};
   for (const auto& [function, file] : kFiles) {
     INFO(function);
     std::ifstream in(std::string("tests/data/schedules/") + file + "_P4_M8.csv");
@@ -82,20 +85,20 @@ TEST_CASE("schedules equal the grid", "[schedules]") {
     cases++;
     refusals += refused;
   }
-  CHECK(cases == 1280);
-  CHECK(refusals == 88);
+  CHECK(cases == 2304);
+  CHECK(refusals == 154);
 }
 
 TEST_CASE("shipped strategies load", "[schedules]") {
   const ir::Model model = test::toy_model(8);
-  for (const char* name : {"single", "dp", "gpipe", "1f1b", "interleaved", "looped_bfs"}) {
+  for (const char* name : {"single", "dp", "gpipe", "1f1b", "interleaved", "looped_bfs", "zb_h1", "zb_h2", "interleaved_zb", "zb_v", "v_half", "v_min"}) {
     INFO(name);
     test::Loaded loaded = test::load_file(std::string("strategies/") + name + ".piper", &model);
     INFO(loaded.errors);
     CHECK(loaded.ok());
     CHECK(loaded.errors.empty());
   }
-  for (const char* name : {"gpipe", "1f1b", "interleaved", "looped_bfs"}) {
+  for (const char* name : {"gpipe", "1f1b", "interleaved", "looped_bfs", "zb_h1", "zb_h2", "interleaved_zb"}) {
     frontend::LoadOptions options;
     options.defines = {{"pp", "4"}, {"dp", "2"}, {"microbatches", "4"}};
     test::Loaded loaded = test::load_file(std::string("strategies/") + name + ".piper", &model, options);
