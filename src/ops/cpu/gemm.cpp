@@ -5,9 +5,9 @@
 #include "ops/cpu/gemm.h"
 
 #include <algorithm>
-#include <dnnl.hpp>
 #include <string>
 
+#include "ops/cpu/onednn.h"
 #include "support/error.h"
 
 namespace piper::ops {
@@ -71,11 +71,6 @@ class SgemmGemm final : public Gemm {
  private:
   GemmSpec spec_;
 };
-
-const dnnl::engine& cpu_engine() {
-  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  return engine;
-}
 
 // Dims and strides of a dense batch of matrices; stored the other way round when `transposed`.
 dnnl::memory::desc matrix_desc(const std::vector<int64_t>& batch, int64_t rows, int64_t cols, bool transposed) {
