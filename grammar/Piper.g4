@@ -68,7 +68,7 @@ assertStatement: ASSERT expr ',' expr;
 trainStatement: TRAIN '{' trainItem* '}';
 trainItem
     : (LOSS | OPTIMIZER | SCHEDULE | CLIP_NORM | BATCH | SEED | COUPLED_GROUPS) expr
-    | (ON_NONFINITE | PRECISION) name
+    | (BATCH_NORM | ON_NONFINITE | PRECISION) name
     | NO_DECAY PARAM STRING
     | INIT PARAM STRING expr
     ;
@@ -107,7 +107,7 @@ constraint: name '=' ('*' | '-' | expr);
 
 // Every word that is not reserved.
 name
-    : ID | A2A_STREAM | AS | BATCH | BUCKET | CLIP_NORM | COUPLED_GROUPS | EXPERTS | GATHER_STREAM | HAS | INIT | INPUT
+    : ID | A2A_STREAM | AS | BATCH | BATCH_NORM | BUCKET | CLIP_NORM | COUPLED_GROUPS | EXPERTS | GATHER_STREAM | HAS | INIT | INPUT
     | INTO | LOSS | MAX_LOAD | NAME | NO_DECAY | ON | ON_NONFINITE | OP | OPTIMIZER | OUTPUT | OVER | P2P_STREAM | PATH
     | PRECISION | PREFETCH | PRIORITY | REDUCE_DTYPE | REDUCE_STREAM | SCHEDULE | SEED | SMS | TRANSPOSED | WHERE | ZERO
     ;
@@ -148,6 +148,7 @@ PASS: 'F' | 'B' | 'I' | 'W' | 'U';
 A2A_STREAM: 'a2a_stream';
 AS: 'as';
 BATCH: 'batch';
+BATCH_NORM: 'batch_norm';
 BUCKET: 'bucket';
 CLIP_NORM: 'clip_norm';
 COUPLED_GROUPS: 'coupled_groups';

@@ -102,6 +102,9 @@ class Lowering {
       out.dtype = p.type.dtype;
       out.shape = ir::at(p.type.shape, 1);
       out.trainable = p.trainable;
+      const auto kept = dag_.statistics.find(ir::ParamId(static_cast<int64_t>(plan_.params.size())));
+      out.statistics = kept != dag_.statistics.end();
+      if (out.statistics) out.kept = kept->second;
       out.transposed = p.transposed;
       out.initializer = p.initializer;
       for (const ir::InitRule& rule : strategy_.train.init) {
@@ -200,20 +203,22 @@ class Lowering {
     }
   }
 
-  // One per bucket, by bucket index: runs of elements with and without weight decay.
+  // One per bucket, by bucket index: runs of elements with and without weight decay, or of statistics kept alike.
   void updates() {
     for (const ir::Bucket& b : dag_.buckets) {
       plan::Update update;
       update.name = b.name;
+      update.statistics = b.statistics;
       for (size_t i = 0; i < b.params.size() && b.trainable; ++i) {
         const ir::Parameter& p = dag_.model.params[b.params[i].index()];
         const auto& globs = strategy_.train.no_decay;
-        const bool decay = std::none_of(globs.begin(), globs.end(), [&](const std::string& g) { return support::match_path_glob(g, p.name).has_value(); });
+        const bool decay = !b.statistics && std::none_of(globs.begin(), globs.end(), [&](const std::string& g) { return support::match_path_glob(g, p.name).has_value(); });
+        const double kept = b.statistics ? dag_.statistics.at(b.params[i]) : 0;
         const int64_t end = i + 1 < b.params.size() ? b.offsets[i + 1] : b.elements;
-        if (!update.runs.empty() && update.runs.back().decay == decay) {
+        if (!update.runs.empty() && update.runs.back().decay == decay && update.runs.back().kept == kept) {
           update.runs.back().end = end;
         } else {
-          update.runs.push_back({b.offsets[i], end, decay});
+          update.runs.push_back({b.offsets[i], end, decay, kept});
         }
       }
       plan_.updates.push_back(std::move(update));

@@ -326,7 +326,7 @@ int64_t ProgramBuilder::holder_count(const ir::Bucket& bucket) const {
 
 void ProgramBuilder::emit_norm() {
   for (size_t b = 0; b < dag_.buckets.size(); ++b) {
-    if (!dag_.buckets[b].trainable || !holds(dag_.buckets[b])) continue;
+    if (!dag_.buckets[b].trainable || dag_.buckets[b].statistics || !holds(dag_.buckets[b])) continue;
     Instruction in;
     in.opcode = Opcode::kNorm;
     in.stream = stream(kComputeStream, StreamKind::kCompute, kComputeStream);
@@ -358,7 +358,7 @@ void ProgramBuilder::emit_update(const Node& node) {
   in.tensor = dag_.buckets[b].name;
   in.ranges = {whole(bucket_buffer(b, BufferKind::kParameter, "params"), Access::kReadWrite),
                whole(bucket_buffer(b, BufferKind::kGradient, "grads"), Access::kRead)};
-  for (int i = 0; i < optimizer_states(); ++i) {
+  for (int i = 0; i < optimizer_states() && !dag_.buckets[b].statistics; ++i) {
     in.ranges.push_back(whole(bucket_buffer(b, BufferKind::kOptimizer, optimizer_state_name(i)), Access::kReadWrite));
   }
   in.ranges.push_back(whole(stats_, Access::kRead));

@@ -135,7 +135,7 @@ std::string to_string(const TrainingDag& dag) {
     std::vector<std::string> holders;
     for (PlacementId p : b.holders) holders.push_back(dag.placements[p.index()].name);
     out += fmt::format("bucket {} params={} elements={} on {}{}\n", b.name, b.params.size(), b.elements,
-                       support::join(holders, " + "), b.trainable ? "" : " frozen");
+                       support::join(holders, " + "), b.statistics ? " statistics" : b.trainable ? "" : " frozen");
   }
   for (size_t i = 0; i < dag.nodes.size(); ++i) print_node(dag, i, out);
   for (const OrderEdge& e : dag.orders) {

@@ -96,7 +96,8 @@ struct Bucket {
   std::vector<int64_t> offsets;        // in elements, each a multiple of 16
   int64_t elements = 0;
   std::vector<PlacementId> holders;    // ascending
-  bool trainable = true;
+  bool trainable = true;               // updated by the optimizer, or by `statistics`
+  bool statistics = false;             // running statistics: their contributions are summed like gradients, and are none
   std::string stream;                  // of its reduction
   SourceSpan span;
 };
@@ -133,6 +134,8 @@ struct TrainingDag {
   std::vector<LossInfo> losses;     // the terms. annotate, build
   std::vector<Node> nodes;          // build and later
   std::vector<Contribution> contributions;  // the contract. build
+  // Running statistics that the step advances: r <- kept * r + sum of contributions. build
+  std::map<ParamId, double> statistics;
   int32_t microbatches = 1;         // microbatch
   std::string split_dim = "mb";
   std::vector<Placement> placements;                // place

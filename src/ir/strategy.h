@@ -181,6 +181,9 @@ struct Train {
   DType precision = DType::kF32;
   uint64_t seed = 0;
   int64_t coupled_groups = 0;
+  // What a batch normalisation is that the model has in its inference form.
+  enum class BatchNorm { kUnsaid, kAsExported, kTraining };
+  BatchNorm batch_norm = BatchNorm::kUnsaid;  // unsaid: as exported
   SourceSpan span;
 };
 

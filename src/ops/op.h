@@ -88,6 +88,8 @@ class ImportContext {
   virtual const std::vector<Dim>* known_ints(size_t i) const = 0;
   // A scalar float or int constant input, e.g. the bounds of Clip.
   virtual std::optional<double> known_scalar(size_t i) const = 0;
+  // All elements of a small float constant input, e.g. the scales of Resize.
+  virtual std::optional<std::vector<double>> known_floats(size_t) const { return std::nullopt; }
   virtual ValueId emit(std::string_view kind, std::vector<ValueId> inputs, Attrs attrs = {}) = 0;
   virtual std::vector<ValueId> emit_all(std::string_view kind, std::vector<ValueId> inputs, Attrs attrs = {}) = 0;
   // A scalar constant of the given type.
@@ -119,6 +121,9 @@ struct OpDef {
   // Whether the rows of different samples mix, given which dim of each input carries them (-1: none): then the batch
   // must not be cut. nullptr: sample-wise as long as the sample dim is kept by the shape rule.
   bool (*couples_samples)(const Attrs&, const std::vector<TensorType>& inputs, const std::vector<TensorType>& outputs) = nullptr;
+  // Emits, into the backward pass, what the op contributes to inputs that are statistics (buffers that training advances,
+  // but no gradient), with add_grad. nullptr: it has none.
+  GradientFn statistics = nullptr;
 };
 
 // The op of that name, nullptr when there is none.

@@ -11,6 +11,7 @@
 
 #include "ops/op.h"
 #include "passes/chunks.h"
+#include "passes/coupling.h"
 #include "passes/losses.h"
 #include "passes/pipeline.h"
 #include "passes/select.h"
@@ -222,22 +223,6 @@ std::vector<char> live_ops(const TrainingDag& dag) {
   return live;
 }
 
-void check_coupling(const TrainingDag& dag, const std::vector<char>& live, const Strategy& strategy, Diagnostics& diagnostics) {
-  if (!cuts_batch(strategy)) return;
-  for (size_t i = 0; i < dag.model.ops.size(); ++i) {
-    const Op& op = dag.model.ops[i];
-    const ops::OpDef* def = ops::find_op(op.kind);
-    if (!live[i] || !def || !def->couples_samples) continue;
-    std::vector<ir::TensorType> in, out;
-    for (ValueId v : op.inputs) in.push_back(v.valid() ? dag.model.value(v).type : ir::TensorType{});
-    for (ValueId v : op.outputs) out.push_back(dag.model.value(v).type);
-    if (!def->couples_samples(op.attrs, in, out)) continue;
-    diagnostics.report(Code::E0507, fmt::format("operation `{}` ({}, path `{}`) mixes samples, so the batch cannot be cut",
-                                                op.name, op.kind, op.path))
-        .help("train it with one microbatch on one device, or leave the operation out of the exported graph");
-  }
-}
-
 }  // namespace
 
 void annotate(TrainingDag& dag, const Strategy& strategy, Diagnostics& diagnostics) {
@@ -247,7 +232,7 @@ void annotate(TrainingDag& dag, const Strategy& strategy, Diagnostics& diagnosti
   if (diagnostics.has_errors()) return;
   std::vector<char> live = live_ops(dag);
   Adoption(dag, strategy, live).run();
-  check_coupling(dag, live, strategy, diagnostics);
+  set_coupling(dag, live, strategy, diagnostics);
   cut_chunks(dag, live);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -121,16 +122,30 @@ class ChunkDifferentiator final : public ops::GradientBuilder {
       grads_.push_back(needs(v) ? total(v) : ValueId());
       any = any || grads_.back().valid();
     }
-    const bool wanted = std::any_of(op_.inputs.begin(), op_.inputs.end(), [&](ValueId v) { return v.valid() && needs(v); });
-    if (!any || !wanted) return;
     const ops::OpDef* def = ops::find_op(op_.kind);
     PIPER_CHECK(def != nullptr, "op without definition: " + op_.kind);
+    if (def->statistics != nullptr) add_statistics(*def);
+    const bool wanted = std::any_of(op_.inputs.begin(), op_.inputs.end(), [&](ValueId v) { return v.valid() && needs(v); });
+    if (!any || !wanted) return;
     if (def->gradient == nullptr) {
       diagnostics_.report(Code::E0509, fmt::format("`{}` ({}, path `{}`) is not differentiable: {}", op_.name, op_.kind, op_.path,
                                                    def->why_no_gradient ? def->why_no_gradient : "it has no gradient rule"));
       return;
     }
     def->gradient(*this);
+  }
+
+  // What the op adds to the statistics that it keeps, whatever the loss needs.
+  void add_statistics(const ops::OpDef& def) {
+    const size_t before = dag_.chunk(id_).param_gradients.size();
+    def.statistics(*this);
+    for (size_t i = before; i < dag_.chunk(id_).param_gradients.size(); ++i) {
+      const ParamId param = dag_.chunk(id_).param_gradients[i].first;
+      const double kept = std::pow(op_.attrs.f("momentum"), static_cast<double>(op_.attrs.i("groups", 1)));
+      if (dag_.statistics.emplace(param, kept).second) continue;
+      diagnostics_.report(Code::E0510, fmt::format("`{}` ({}, path `{}`) advances `{}`, which another operation advances too; this is not implemented",
+                                                   op_.name, op_.kind, op_.path, dag_.model.params[param.index()].name));
+    }
   }
 
   // The seed of the backward pass: weight / count, with the count of the whole global batch.

@@ -80,8 +80,8 @@ void bucket(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
   std::set<ParamId> updated;
   for (const ir::Contribution& c : dag.contributions) updated.insert(c.param);
 
-  // The open bucket of each (holders, trainable, stream).
-  std::map<std::tuple<std::vector<ir::PlacementId>, bool, std::string>, size_t> open;
+  // The open bucket of each (holders, trainable, statistics, stream).
+  std::map<std::tuple<std::vector<ir::PlacementId>, bool, bool, std::string>, size_t> open;
   for (ParamId p : backward_order(dag)) {
     const ir::Parameter& param = dag.model.params[p.index()];
     const Settings settings = settings_of(dag, strategy, p);
@@ -89,7 +89,8 @@ void bucket(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
     // Elements of 4 bytes; an integer buffer among the frozen parameters takes as many as it needs.
     const int64_t elements = (ir::num_elements(ir::at(param.type.shape, 1)) * ir::dtype_size(param.type.dtype) + 3) / 4;
     const int64_t padded = (elements + kElementAlignment - 1) / kElementAlignment * kElementAlignment;
-    const auto key = std::make_tuple(dag.param_holders[p.index()], trainable, settings.stream);
+    const bool statistics = dag.statistics.count(p) > 0;
+    const auto key = std::make_tuple(dag.param_holders[p.index()], trainable, statistics, settings.stream);
     auto it = open.find(key);
     const bool full = it != open.end() && (dag.buckets[it->second].elements + padded) * 4 > settings.bytes;
     if (it == open.end() || full) {
@@ -98,6 +99,7 @@ void bucket(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
       b.name = fmt::format("b{}", dag.buckets.size());
       b.holders = dag.param_holders[p.index()];
       b.trainable = trainable;
+      b.statistics = statistics;
       b.stream = settings.stream;
       b.span = settings.span;
       dag.buckets.push_back(std::move(b));

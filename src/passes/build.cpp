@@ -147,7 +147,9 @@ void build(TrainingDag& dag, const Strategy& strategy, Diagnostics& diagnostics)
   }
   if (diagnostics.has_errors()) return;
   NodeBuilder(dag).run();
-  if (dag.contributions.empty()) {
+  const bool trains = std::any_of(dag.contributions.begin(), dag.contributions.end(),
+                                  [&](const ir::Contribution& c) { return dag.statistics.count(c.param) == 0; });
+  if (!trains) {
     diagnostics.report(Code::E0509, strategy.train.span, "no trainable parameter has an effect on the loss");
   }
 }

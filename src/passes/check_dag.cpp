@@ -50,7 +50,7 @@ std::string gradients_have_their_values_type(const TrainingDag& dag) {
     }
     for (const auto& [p, g] : chunk.param_gradients) {
       if (dag.model.params[p.index()].type != dag.model.value(g).type) return "a parameter's gradient has another type";
-      if (!dag.model.params[p.index()].trainable) return "a frozen parameter has a gradient";
+      if (!dag.model.params[p.index()].trainable && !dag.statistics.count(p)) return "a frozen parameter has a gradient";
     }
   }
   return "";

@@ -40,7 +40,6 @@ void check_supported(const ir::Model&, const Strategy& strategy, Diagnostics& di
   for (const ir::Recompute& r : strategy.recomputes) refuser.refuse(r.span, "`recompute`");
   for (const ir::Tie& t : strategy.ties) refuser.refuse(t.span, "`tie`");
   if (strategy.train.precision != ir::DType::kF32) refuser.refuse(strategy.train.span, "`precision bf16`");
-  if (strategy.train.coupled_groups > 0) refuser.refuse(strategy.train.span, "`coupled_groups`");
   check_orders(strategy, refuser);
 }
 

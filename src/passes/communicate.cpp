@@ -167,6 +167,7 @@ class Communicator {
     for (size_t i = 0; i < dag_.nodes.size(); ++i) {
       if (dag_.nodes[i].kind != NodeKind::kUpdate) continue;
       updates.push_back(NodeId(static_cast<int64_t>(i)));
+      if (dag_.buckets[dag_.nodes[i].bucket.index()].statistics) continue;  // no gradients
       for (NodeId in : dag_.nodes[i].inputs) {
         if (std::find(norm.inputs.begin(), norm.inputs.end(), in) == norm.inputs.end()) norm.inputs.push_back(in);
       }

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "ir/shares.h"
+#include "passes/coupling.h"
 #include "passes/pipeline.h"
 #include "passes/select.h"
 #include "support/strings.h"
@@ -169,6 +170,9 @@ class Placer {
 
 }  // namespace
 
-void place(TrainingDag& dag, const Strategy& strategy, Diagnostics& diagnostics) { Placer(dag, strategy, diagnostics).run(); }
+void place(TrainingDag& dag, const Strategy& strategy, Diagnostics& diagnostics) {
+  Placer(dag, strategy, diagnostics).run();
+  if (!diagnostics.has_errors()) check_groups(dag, strategy, diagnostics);
+}
 
 }  // namespace piper::passes

@@ -72,9 +72,11 @@ size_t optimizer_states(const OptimizerConfig& optimizer) {
 
 void check_update(const Plan& plan, const Program& program, const Instruction& instruction, Reporter& report) {
   if (!report.require(valid_index(instruction.update, plan.updates), "its update does not exist")) return;
-  size_t states = optimizer_states(plan.optimizer);
+  const Update& update = plan.updates[instruction.update];
+  size_t states = update.statistics ? 0 : optimizer_states(plan.optimizer);
   size_t n = instruction.ranges.size();
-  if (!report.require(n == 3 + states, "update has " + std::to_string(n) + " ranges, the optimizer asks for " +
+  if (!report.require(n == 3 + states, "update has " + std::to_string(n) + " ranges, " +
+                                           (update.statistics ? "one of statistics has " : "the optimizer asks for ") +
                                            std::to_string(3 + states))) {
     return;
   }
@@ -88,9 +90,8 @@ void check_update(const Plan& plan, const Program& program, const Instruction& i
     report.require(range.per_sample == 0, "a range of update depends on the samples");
     report.require(range.fixed == instruction.ranges[0].fixed, "the ranges of update differ in size");
   }
-  const std::vector<UpdateRun>& runs = plan.updates[instruction.update].runs;
-  report.require(runs.empty() || runs.back().end * int64_t{4} <= instruction.ranges[0].fixed,
-                 "the runs of update `" + plan.updates[instruction.update].name + "` are outside its bucket");
+  report.require(update.runs.empty() || update.runs.back().end * int64_t{4} <= instruction.ranges[0].fixed,
+                 "the runs of update `" + update.name + "` are outside its bucket");
 }
 
 void check_by_rule(const Plan& plan, const Program& program, const Instruction& instruction, const OpcodeRule& rule,

@@ -157,6 +157,8 @@ Param get_param(const pb::Param& in) {
   param.dtype = get_dtype(in.dtype());
   param.shape = {in.shape().begin(), in.shape().end()};
   param.trainable = in.trainable();
+  param.statistics = in.statistics();
+  param.kept = in.kept();
   param.transposed = in.transposed();
   param.initializer = in.initializer();
   param.init = enumerator<InitKind>(in.init(), pb::InitKind_IsValid(in.init()), "kind of initial value");
@@ -202,8 +204,8 @@ OptimizerConfig get_optimizer(const pb::OptimizerConfig& in) {
 
 Update get_update(const pb::Update& in) {
   return {in.name(), each(in.runs(), [](const pb::UpdateRun& run) {
-            return UpdateRun{run.begin(), run.end(), run.decay()};
-          })};
+            return UpdateRun{run.begin(), run.end(), run.decay(), run.kept()};
+          }), in.statistics()};
 }
 
 void get_training(const pb::Plan& in, Plan* plan) {

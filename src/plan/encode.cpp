@@ -172,6 +172,8 @@ void put(const Param& param, pb::Param* out) {
   out->set_dtype(number<pb::DType>(param.dtype));
   put_all(out->mutable_shape(), param.shape);
   out->set_trainable(param.trainable);
+  out->set_statistics(param.statistics);
+  out->set_kept(param.kept);
   out->set_transposed(param.transposed);
   out->set_initializer(param.initializer);
   out->set_init(number<pb::InitKind>(param.init));
@@ -203,7 +205,9 @@ void put(const Update& update, pb::Update* out) {
     to->set_begin(run.begin);
     to->set_end(run.end);
     to->set_decay(run.decay);
+    to->set_kept(run.kept);
   }
+  out->set_statistics(update.statistics);
 }
 
 void put_training(const Plan& plan, pb::Plan* out) {

@@ -110,7 +110,7 @@ enum class Opcode : uint8_t {
   kLoadBatch,  // fill range 0 with input `input` for the samples of microbatch `microbatch`
   kNorm,       // stats[0] += scale * sum of squares of ranges 0..k-2 (f32), stats[1] += scale * count of non-finite; the
                // last range is stats
-  kUpdate,     // optimizer step of one bucket: ranges param, grad, states..., stats
+  kUpdate,     // optimizer step of one bucket, or advance of its statistics: ranges param, grad, states..., stats
 };
 std::string opcode_name(Opcode opcode);
 
@@ -206,6 +206,8 @@ struct Param {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;  // as the kernels read it
   bool trainable = true;
+  bool statistics = false;     // not trained, but advanced by every step: value := kept * value + sum of contributions
+  double kept = 0;
   bool transposed = false;     // the name's own layout is the transpose of `shape`
   std::string initializer;     // in the model file, for kFromModel
   InitKind init = InitKind::kFromModel;
@@ -256,16 +258,18 @@ struct LrScheduleConfig {
   friend bool operator==(const LrScheduleConfig&, const LrScheduleConfig&) = default;
 };
 
-// One optimizer update: runs of elements of a bucket with equal weight decay.
+// One update: runs of elements of a bucket with equal weight decay, or equal `kept`.
 struct UpdateRun {
   int64_t begin = 0;  // elements from the bucket range's start
   int64_t end = 0;
   bool decay = true;
+  double kept = 0;  // of an update of statistics
   friend bool operator==(const UpdateRun&, const UpdateRun&) = default;
 };
 struct Update {
   std::string name;
   std::vector<UpdateRun> runs;
+  bool statistics = false;  // no optimizer: value := kept * value + gradient; no states, and no part of the norm
   friend bool operator==(const Update&, const Update&) = default;
 };
 

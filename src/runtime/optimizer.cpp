@@ -20,10 +20,28 @@ StepDecision decide(const plan::Plan& plan, const double* stats) {
   return decision;
 }
 
+namespace {
+
+// Statistics move on whatever the learning rate is, and are not clipped.
+void advance(const plan::Update& update, std::span<const BoundRange> ranges) {
+  float* values = reinterpret_cast<float*>(ranges[0].data);
+  const float* contributions = reinterpret_cast<const float*>(ranges[1].data);
+  for (const plan::UpdateRun& run : update.runs) {
+    const float kept = static_cast<float>(run.kept);
+    for (int64_t i = run.begin; i < run.end; i++) values[i] = kept * values[i] + contributions[i];
+  }
+}
+
+}  // namespace
+
 StepDecision apply_update(const plan::Plan& plan, int32_t update, std::span<const BoundRange> ranges,
                           const StepContext& context) {
   const StepDecision decision = decide(plan, reinterpret_cast<const double*>(ranges.back().data));
   if (decision.verdict != Verdict::kApply) return decision;
+  if (plan.updates[static_cast<size_t>(update)].statistics) {
+    advance(plan.updates[static_cast<size_t>(update)], ranges);
+    return decision;
+  }
   const plan::OptimizerConfig& config = plan.optimizer;
   auto floats = [&](size_t i) {
     return i + 1 < ranges.size() ? reinterpret_cast<float*>(ranges[i].data) : nullptr;

@@ -42,6 +42,7 @@ Place weight_place(const plan::Plan&, const Program&, const ParamHome& home) { r
 // The update that changes the whole parameter pairs it with its gradient.
 std::optional<Place> gradient_place(const plan::Plan& plan, const Program& program, const ParamHome& home) {
   const plan::Param& param = plan.params[static_cast<size_t>(home.param)];
+  if (!param.trainable) return std::nullopt;
   const int64_t bytes = ir::num_elements(param.shape) * ir::dtype_size(param.dtype);
   for (const plan::Instruction& in : program.instructions) {
     if (in.opcode != plan::Opcode::kUpdate) continue;

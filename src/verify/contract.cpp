@@ -72,11 +72,13 @@ void check_chunks(const Plan& plan, const std::vector<Samples>& microbatches, Fi
 // What changes the bytes of a parameter's home in a program.
 struct Writers {
   Coverage updated;        // bytes within the buffer, by runs of updates
+  bool as_meant = true;    // by the optimizer, or as the statistics that the parameter is
   bool otherwise = false;  // by a gather or a message: then an update elsewhere feeds them
   int example = -1;
 };
 
 Writers writers_of(const Plan& plan, const Program& program, const ParamHome& home, int64_t bytes) {
+  const plan::Param& param = plan.params[home.param];
   Writers writers;
   int64_t begin = home.offset, end = home.offset + bytes;
   for (size_t i = 0; i < program.instructions.size(); i++) {
@@ -93,7 +95,10 @@ Writers writers_of(const Plan& plan, const Program& program, const ParamHome& ho
       }
       for (const plan::UpdateRun& run : plan.updates[instruction.update].runs) {
         int64_t from = std::max(begin, range.offset + run.begin * 4), to = std::min(end, range.offset + run.end * 4);
-        if (from < to) writers.updated.add({from, to});
+        if (from >= to) continue;
+        writers.updated.add({from, to});
+        const bool statistics = plan.updates[instruction.update].statistics;
+        if (statistics != param.statistics || (statistics && run.kept != param.kept)) writers.as_meant = false;
       }
     }
   }
@@ -114,7 +119,7 @@ void check_home(const Plan& plan, int rank, const Program& program, const ParamH
   auto complain = [&](const std::string& what) {
     findings.add(Code::E0607, rank, writers.example, fmt::format("parameter `{}` in program `{}` {}", param.name, program.name, what));
   };
-  if (!param.trainable) {
+  if (!param.trainable && !param.statistics) {
     if (writers.example >= 0) complain("is frozen but written");
     return;
   }
@@ -123,6 +128,7 @@ void check_home(const Plan& plan, int rank, const Program& program, const ParamH
   if (writers.otherwise || bytes == 0 || (!contributes && writers.example < 0)) return;
   if (writers.updated.empty()) return complain("is never updated");
   std::string wrong = writers.updated.differs({home.offset, home.offset + bytes}, 1);
+  if (!writers.as_meant) complain(param.statistics ? "holds statistics, but is not advanced as such" : "is updated as if it held statistics");
   if (!wrong.empty()) complain("is not updated exactly once: it has " + wrong + " (in bytes)");
 }
 

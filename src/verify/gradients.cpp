@@ -1,6 +1,6 @@
 // Gradients and statistics are complete, and complete once, where they are used.
 //
-// For every trainable parameter whose gradient kernels accumulate: the kernels cover every sample of every microbatch as
+// For every trainable parameter (and statistic that steps advance) whose gradient kernels accumulate: the kernels cover every sample of every microbatch as
 // often as the contract has contributions; what norms and updates read is the sum of the
 // contributions of all holders, each once; and over all ranks the norm counts it once. Likewise for the counts of valid
 // targets that scale the gradients, for the sums of the loss, and for the norm itself.
@@ -47,11 +47,12 @@ class Proof {
       }
     }
     if (places.empty()) return;
-    std::string name = "the gradient of `" + plan_.params[param].name + "`";
+    const bool statistics = plan_.params[param].statistics;
+    std::string name = (statistics ? "the contributions to `" : "the gradient of `") + plan_.params[param].name + "`";
     accounts_.check_whole(name, places);
     accounts_.check_samples(name, places, contributions_[param]);
     check_total(name, places);
-    check_normed(name, places);
+    check_normed(name, places, statistics ? 0 : 1);
   }
 
   // The sum and the count of a term of the loss, as all ranks report them after the step, and as computations use them.
@@ -174,8 +175,8 @@ class Proof {
     accounts_.check_seen(name, ledgers, total);
   }
 
-  // A norm that leaves out a gradient clips too late; one that counts copies several times clips too early.
-  void check_normed(const std::string& name, const std::vector<Place>& places) {
+  // A norm that leaves out a gradient clips too late; one that counts copies several times, or statistics, too early.
+  void check_normed(const std::string& name, const std::vector<Place>& places, int times) {
     if (plan_.clip_norm <= 0 && !plan_.skip_nonfinite) return;
     double weight = 0;
     for (const Place& place : places) {
@@ -184,8 +185,8 @@ class Proof {
         if (instruction.opcode == Opcode::kNorm) weight += instruction.scale * static_cast<double>(accounts_.ranks(place.program).size());
       }
     }
-    if (std::abs(weight - 1) < 1e-9) return;
-    findings_.add(Code::E0607, -1, -1, fmt::format("the norm counts {} {} times instead of once", name, weight));
+    if (std::abs(weight - times) < 1e-9) return;
+    findings_.add(Code::E0607, -1, -1, fmt::format("the norm counts {} {} times instead of {}", name, weight, times == 1 ? "once" : "never"));
   }
 
   // The counts that scale gradients: copies, reduced over the ranks that counted, complete where computations read them.
@@ -234,7 +235,7 @@ void check_gradients(const Plan& plan, const Matches& matches, Effects& effects,
   Accounts accounts(plan, matches, effects, findings);
   Proof proof(plan, accounts, findings);
   for (size_t i = 0; i < plan.params.size(); i++) {
-    if (plan.params[i].trainable) proof.check_param(static_cast<int>(i));
+    if (plan.params[i].trainable || plan.params[i].statistics) proof.check_param(static_cast<int>(i));
   }
   for (const plan::LossTerm& term : plan.loss) proof.check_loss(term);
   proof.check_sources();

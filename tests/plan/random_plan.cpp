@@ -93,8 +93,8 @@ class Filler {
   void fill(LossTerm& x) { auto& [a, b, c, d] = x; all(a, b, c, d); }
   void fill(OptimizerConfig& x) { auto& [a, b, c, d, e, f, g, h] = x; all(a, b, c, d, e, f, g, h); }
   void fill(LrScheduleConfig& x) { auto& [a, b, c, d] = x; all(a, b, c, d); }
-  void fill(UpdateRun& x) { auto& [a, b, c] = x; all(a, b, c); }
-  void fill(Update& x) { auto& [a, b] = x; all(a, b); }
+  void fill(UpdateRun& x) { auto& [a, b, c, d] = x; all(a, b, c, d); }
+  void fill(Update& x) { auto& [a, b, c] = x; all(a, b, c); }
   void fill(Contribution& x) { auto& [a, b] = x; all(a, b); }
   void fill(Contract& x) { auto& [a, b, c, d, e] = x; all(a, b, c, d, e); }
   void fill(MeshAxis& x) { auto& [a, b] = x; all(a, b); }

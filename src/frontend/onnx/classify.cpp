@@ -57,6 +57,7 @@ std::set<std::string> gradient_reach(const SourceGraph& graph) {
                                     [&](const std::string& name) { return reach.count(name) > 0; });
     if (!wanted || contains(kNoGradient, node.op_type()) || casts_to_integer(node)) continue;
     for (int i = 0; i < node.input_size(); i++) {
+      if (i > 2 && node.op_type() == "BatchNormalization") break;  // statistics
       if (i > 0 && contains(kFirstInputOnly, node.op_type())) break;
       if (i == 0 && node.op_type() == "Where") continue;
       reach.insert(node.input(i));
@@ -119,6 +120,15 @@ bool only_multiplies(const std::string& name, const std::vector<const SourceNode
          });
 }
 
+// Whether batch normalisations read the value as running mean or variance.
+bool are_statistics(const std::string& name, const std::vector<const SourceNode*>& consumers) {
+  return std::any_of(consumers.begin(), consumers.end(), [&](const SourceNode* node) {
+    const NodeProto& proto = node->proto;
+    return proto.op_type() == "BatchNormalization" && proto.input_size() == 5 &&
+           (proto.input(3) == name || proto.input(4) == name);
+  });
+}
+
 // A weight that constant folding transposed and renamed. Its name is in the exporter's note, or
 // follows from the module whose product reads it; without either it keeps the name it has in the
 // file.
@@ -149,6 +159,10 @@ Weight classify(const SourceGraph& graph, const TensorProto& tensor,
   if (kind.find("PARAMETER") != std::string::npos) weight.kind = WeightKind::kParameter;
   if (kind.find("BUFFER") != std::string::npos) weight.kind = WeightKind::kBuffer;
   if (!kind.empty()) return weight;
+  if (floats && are_statistics(name, consumers)) {
+    weight.kind = WeightKind::kBuffer;
+    return weight;
+  }
   const std::string last = name.substr(name.rfind('.') + 1);
   if (!floats || contains(kBufferNames, last) || last.ends_with("mask")) {
     if (is_dotted_name(name)) weight.kind = WeightKind::kBuffer;

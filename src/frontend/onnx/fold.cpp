@@ -115,6 +115,16 @@ std::optional<double> scalar_constant(const Model& model, ValueId id) {
   return element(model.constants[static_cast<size_t>(value.constant)], 0);
 }
 
+std::optional<std::vector<double>> constant_elements(const Model& model, ValueId id) {
+  const ir::Value& value = model.value(id);
+  if (value.kind != ir::ValueKind::kConstant) return std::nullopt;
+  std::vector<double> elements;
+  for (int64_t i = 0; i < ir::num_elements(value.type.shape).constant; i++) {
+    elements.push_back(element(model.constants[static_cast<size_t>(value.constant)], i));
+  }
+  return elements;
+}
+
 std::optional<std::vector<ValueId>> fold(Model* model, const Op& op) {
   if (is_random(op)) return std::nullopt;
   for (ValueId id : op.inputs) {

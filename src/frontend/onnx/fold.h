@@ -25,6 +25,7 @@ std::optional<ir::ValueId> simplify(const ir::Model& model, ir::Op* op);
 double element(const ir::Constant& constant, size_t i);
 
 // The number in a constant of one element, of any type; nothing for other values.
+std::optional<std::vector<double>> constant_elements(const ir::Model& model, ir::ValueId id);
 std::optional<double> scalar_constant(const ir::Model& model, ir::ValueId id);
 
 // The outputs of an op that reads only constants, computed by its CPU kernel and added to the

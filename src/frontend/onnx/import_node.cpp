@@ -86,6 +86,10 @@ class RuleContext final : public ops::ImportContext {
   }
   const std::vector<ir::Dim>* known_ints(size_t i) const override;
   std::optional<double> known_scalar(size_t i) const override;
+  std::optional<std::vector<double>> known_floats(size_t i) const override {
+    if (!has_input(i)) return std::nullopt;
+    return constant_elements(builder_.model(), unwrap(builder_.value(name(i))));
+  }
   ValueId emit(std::string_view kind, std::vector<ValueId> inputs, Attrs attrs) override {
     return emit_all(kind, std::move(inputs), std::move(attrs))[0];
   }

@@ -73,9 +73,9 @@ std::vector<std::string> clause_words(std::string_view keyword) {
 }
 
 const std::vector<std::string>& setting_words() {
-  static const std::vector<std::string> kWords = {"batch",    "clip_norm",    "coupled_groups", "init",
-                                                  "loss",     "no_decay",     "on_nonfinite",   "optimizer",
-                                                  "precision", "schedule",    "seed"};
+  static const std::vector<std::string> kWords = {"batch",     "batch_norm", "clip_norm", "coupled_groups",
+                                                  "init",      "loss",       "no_decay",  "on_nonfinite",
+                                                  "optimizer", "precision",  "schedule",  "seed"};
   return kWords;
 }
 

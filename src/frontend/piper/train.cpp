@@ -196,8 +196,13 @@ void set_bare(const ast::TrainItem& item, Evaluator& evaluator, ir::Train& train
     train.skip_nonfinite = bare == "skip";
   } else if (word == "precision" && (bare == "f32" || bare == "bf16")) {
     train.precision = bare == "f32" ? ir::DType::kF32 : ir::DType::kBF16;
+  } else if (word == "batch_norm" && (bare == "training" || bare == "as_exported")) {
+    train.batch_norm = bare == "training" ? ir::Train::BatchNorm::kTraining : ir::Train::BatchNorm::kAsExported;
   } else {
-    evaluator.error(Code::E0305, item.bare.span, fmt::format("`{}` cannot be `{}`", word, bare)).help(word == "precision" ? "it is `f32` or `bf16`" : "it is `skip` or `stop`");
+    const char* help = word == "precision"    ? "it is `f32` or `bf16`"
+                       : word == "batch_norm" ? "it is `training` or `as_exported`"
+                                              : "it is `skip` or `stop`";
+    evaluator.error(Code::E0305, item.bare.span, fmt::format("`{}` cannot be `{}`", word, bare)).help(help);
   }
 }
 

@@ -2,14 +2,13 @@
 // has no primitive for, by loops.
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <string>
 
-#include "ops/cpu/column_sums.h"
 #include "ops/cpu/dispatch.h"
 #include "ops/cpu/onednn.h"
 #include "ops/cpu/ranges.h"
+#include "ops/cpu/window_loops.h"
 #include "ops/kernel.h"
 #include "ops/window.h"
 #include "support/error.h"
@@ -284,35 +283,6 @@ class LibraryWeightKernel final : public Kernel {
 
 // ---- Loops ----
 
-// Calls fn(input element, output element, tap) for every pair that a tap connects, within one channel of each.
-template <class Fn>
-void visit(const Geometry& g, const Fn& fn) {
-  // Three spatial dims, the missing ones in front.
-  const size_t skip = 3 - g.in.size();
-  int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, kernel[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, dilation[3] = {1, 1, 1}, pad[3] = {};
-  for (size_t i = 0; i < g.in.size(); i++) {
-    in[skip + i] = g.in[i];
-    out[skip + i] = g.out[i];
-    kernel[skip + i] = g.window.kernel[i];
-    stride[skip + i] = g.window.strides[i];
-    dilation[skip + i] = g.window.dilations[i];
-    pad[skip + i] = g.window.begin[i];
-  }
-  auto at = [&](int d, int64_t o, int64_t k) { return o * stride[d] + k * dilation[d] - pad[d]; };
-  auto inside = [&](int d, int64_t i) { return i >= 0 && i < in[d]; };
-  int64_t o = 0;
-  for (int64_t a = 0; a < out[0]; a++) {
-    for (int64_t b = 0; b < out[1]; b++) {
-      for (int64_t c = 0; c < out[2]; c++, o++) {
-        for (int64_t k = 0; k < kernel[0] * kernel[1] * kernel[2]; k++) {
-          const int64_t x = at(0, a, k / (kernel[1] * kernel[2])), y = at(1, b, k / kernel[2] % kernel[1]), z = at(2, c, k % kernel[2]);
-          if (inside(0, x) && inside(1, y) && inside(2, z)) fn((x * in[1] + y) * in[2] + z, o, k);
-        }
-      }
-    }
-  }
-}
-
 template <class T>
 class LoopKernel final : public Kernel {
  public:
@@ -335,7 +305,7 @@ class LoopKernel final : public Kernel {
         std::fill(row, row + output_, bias ? bias[m] : T(0));
         for (int64_t c = 0; c < inputs_; c++) {
           const T *image = x + (n * g_.c + m / outputs_ * inputs_ + c) * input_, *tap = w + (m * inputs_ + c) * taps_;
-          visit(g_, [&](int64_t from, int64_t to, int64_t k) { row[to] += image[from] * tap[k]; });
+          loops_.each([&](int64_t from, int64_t to, int64_t k) { row[to] += image[from] * tap[k]; });
         }
       }
     });
@@ -348,7 +318,7 @@ class LoopKernel final : public Kernel {
         std::fill(row, row + input_, T(0));
         for (int64_t m = first; m < first + outputs_; m++) {
           const T *image = dy + (n * g_.m + m) * output_, *tap = w + (m * inputs_ + c % inputs_) * taps_;
-          visit(g_, [&](int64_t from, int64_t to, int64_t k) { row[from] += image[to] * tap[k]; });
+          loops_.each([&](int64_t from, int64_t to, int64_t k) { row[from] += image[to] * tap[k]; });
         }
       }
     });
@@ -361,7 +331,7 @@ class LoopKernel final : public Kernel {
         if (!accumulate_) std::fill(tap, tap + taps_, T(0));
         for (int64_t n = 0; n < g_.n; n++) {
           const T *image = x + (n * g_.c + c) * input_, *gradient = dy + (n * g_.m + m) * output_;
-          visit(g_, [&](int64_t from, int64_t to, int64_t k) { tap[k] += image[from] * gradient[to]; });
+          loops_.each([&](int64_t from, int64_t to, int64_t k) { tap[k] += image[from] * gradient[to]; });
         }
       }
     });
@@ -370,6 +340,7 @@ class LoopKernel final : public Kernel {
   Geometry g_;
   Direction direction_;
   bool bias_, accumulate_;
+  WindowLoops loops_{g_.window, g_.in, g_.out};
   int64_t input_ = ir::num_elements(g_.in), output_ = ir::num_elements(g_.out), taps_ = ir::num_elements(g_.window.kernel);
   int64_t inputs_ = g_.c / g_.group, outputs_ = g_.m / g_.group;  // channels of a group
 };
