@@ -87,7 +87,7 @@ class Filler {
   void fill(Piece& x) { auto& [a, b] = x; all(a, b); }
   void fill(RankEntry& x) { auto& [a, b, c, d, e, f] = x; all(a, b, c, d, e, f); }
   void fill(Group& x) { auto& [a, b] = x; all(a, b); }
-  void fill(Param& x) { auto& [a, b, c, d, e, f, g, h, i] = x; all(a, b, c, d, e, f, g, h, i); }
+  void fill(Param& x) { auto& [a, b, c, d, e, f, g, h, i, j, k] = x; all(a, b, c, d, e, f, g, h, i, j, k); }
   void fill(ConstantData& x) { auto& [a, b, c, d] = x; all(a, b, c, d); }
   void fill(Input& x) { auto& [a, b, c, d, e, f, g] = x; all(a, b, c, d, e, f, g); }
   void fill(LossTerm& x) { auto& [a, b, c, d] = x; all(a, b, c, d); }

@@ -28,7 +28,8 @@ constexpr std::array kFirstInputOnly = {
     "Slice",      "Squeeze",        "Unsqueeze", "Tile",    "ReduceSum",
     "ReduceMean", "ReduceMax",      "ReduceMin", "Split",   "SplitToSequence",
     "SequenceAt", "Trilu",          "Pad",       "Clip",    "CastLike",
-    "TopK",       "CumSum",         "Dropout",   "Cast"};
+    "TopK",       "CumSum",         "Dropout",   "Cast",    "Resize",
+    "Upsample"};
 
 template <class List>
 bool contains(const List& list, const std::string& name) {

@@ -59,6 +59,7 @@ constexpr Exception kNotClaimed[] = {
     {"test_dropout_default_mask", "mask is read"},
     {"test_edge_pad", "only constant padding"},
     {"test_reflect_pad", "only constant padding"},
+    {"test_resize_tf_crop_and_resize", "regions of interest"},
 };
 
 // Operators that have not changed from their first version to opset 13: their tests count as of
@@ -268,5 +269,5 @@ TEST_CASE("ONNX node tests of every operator that is imported", "[conformance]")
   std::printf("%d passed, %zu failed, %d not claimed\n", passed, failures.size(), skipped);
   for (const std::string& failure : failures) std::printf("FAILED %s\n", failure.c_str());
   CHECK(failures.empty());
-  CHECK(passed >= 300);
+  CHECK(passed >= 460);
 }
