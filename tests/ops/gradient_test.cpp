@@ -138,6 +138,12 @@ TEST_CASE("equal elements share the gradient of an extremum") {
   CHECK(gradient_of(reduce, 0, 3) == Values{1, 1, 0, 1, 0, 0, 0, 3});
 }
 
+TEST_CASE("the first of equal elements takes the gradient of a pooling's maximum") {
+  using Ints = std::vector<int64_t>;
+  const OpCase c{"", "MaxPool", {{"kernel", Ints{2}}, {"strides", Ints{1}}, {"dilations", Ints{1}}, {"pads", Ints{0, 0}}}, {{.shape = {1, 1, 4}, .values = {3, 3, 1, NAN}}}};
+  CHECK(gradient_of(c, 0) == Values{1, 1, 0, 1});
+}
+
 TEST_CASE("functions with a kink have the derivative 0 there") {
   CHECK(gradient_of({"", "Abs", {}, {{.shape = {3}, .values = {-1, 0, 1}}}}, 0) == Values{-1, 0, 1});
   CHECK(gradient_of({"", "Relu", {}, {{.shape = {3}, .values = {-1, 0, 1}}}}, 0) == Values{0, 0, 1});

@@ -85,6 +85,59 @@ TEST_CASE("statistics of a LayerNormalization are refused when they are read") {
   CHECK(norm.import().find("statistics") != std::string::npos);
 }
 
+TEST_CASE("Conv pads as auto_pad says and refuses what does not fit") {
+  const std::vector<int64_t> two{2};
+  FakeImport upper = node("Conv", {{"auto_pad", std::string("SAME_UPPER")}, {"strides", two}}, {{B, 1, 4}, {1, 1, 3}});
+  check_values(upper, {{0, {1, 2, 3, 4}}, {1, {1, 10, 100}}}, {B, 1, 2}, {321, 43});
+  FakeImport lower = node("Conv", {{"auto_pad", std::string("SAME_LOWER")}, {"strides", two}}, {{B, 1, 4}, {1, 1, 3}});
+  check_values(lower, {{0, {1, 2, 3, 4}}, {1, {1, 10, 100}}}, {B, 1, 2}, {210, 432});
+  CHECK(node("Conv", {}, {{B, 3, 4}, {1, 2, 3}}).import().find("does not fit the channels") != std::string::npos);
+  CHECK(node("Conv", {}, {{B, 1, 2}, {1, 1, 3}}).import().find("larger than its input") != std::string::npos);
+  CHECK(node("Conv", {}, {{B, 1, B}, {1, 1, 3}}).import().find("only the first dim") != std::string::npos);
+  CHECK(node("Conv", {{"strides", std::vector<int64_t>{0}}}, {{B, 1, 4}, {1, 1, 3}}).import().find("`strides` has a value of 0") != std::string::npos);
+  CHECK(node("Conv", {{"group", int64_t{2}}}, {{B, 2, 4}, {3, 1, 3}}).import().find("its group 2 does not divide") != std::string::npos);
+  CHECK(node("ConvTranspose", {{"output_padding", std::vector<int64_t>{5}}}, {{B, 1, 4}, {1, 1, 3}}).import().find("does not fit its input") != std::string::npos);
+}
+
+TEST_CASE("ConvTranspose with a bias and output_padding") {
+  FakeImport transposed = node("ConvTranspose", {{"strides", std::vector<int64_t>{2}}, {"output_padding", std::vector<int64_t>{1}}}, {{B, 1, 2}, {1, 1, 1}, {1}});
+  check_values(transposed, {{0, {1, 2}}, {1, {3}}, {2, {10}}}, {B, 1, 4}, {13, 10, 16, 10});
+}
+
+TEST_CASE("MaxPool's indices count from the first sample") {
+  FakeImport pool("MaxPool", 22, {{"kernel_shape", std::vector<int64_t>{2}}}, {FakeImport::tensor({B, 1, 3})}, 2);
+  REQUIRE(pool.import() == "");
+  CHECK(pool.values({{0, {1, 3, 2, 6, 5, 4}}}, 1, 2) == Values{1, 1, 3, 4});
+}
+
+TEST_CASE("Resize refuses what it does not do") {
+  auto resize = [](Attrs attrs, std::vector<Dim> sizes) {
+    return FakeImport("Resize", 19, std::move(attrs), {FakeImport::tensor({B, 1, 4}), FakeImport::absent(), FakeImport::absent(), FakeImport::ints(std::move(sizes))});
+  };
+  FakeImport nearest = resize({{"coordinate_transformation_mode", std::string("asymmetric")}, {"nearest_mode", std::string("floor")}}, {B, 1, 2});
+  check_values(nearest, {{0, {1, 2, 3, 4}}}, {B, 1, 2}, {1, 3});
+  CHECK(resize({}, {Dim(0, 2), 1, 4}).import().find("depends on the batch size") != std::string::npos);
+  CHECK(resize({}, {B, 1, 0}).import().find("to nothing") != std::string::npos);
+  CHECK(resize({{"antialias", int64_t{1}}}, {B, 1, 2}).import().find("antialias") != std::string::npos);
+  CHECK(resize({{"coordinate_transformation_mode", std::string("tf_crop_and_resize")}}, {B, 1, 2}).import().find("tf_crop_and_resize") != std::string::npos);
+}
+
+TEST_CASE("BatchNormalization is one of training by its attribute, and by its outputs in old opsets") {
+  auto norm = [](int opset, Attrs attrs, size_t outputs) {
+    std::vector<FakeImport::Input> inputs{FakeImport::tensor({B, 2, 3})};
+    for (int i = 0; i < 4; i++) inputs.push_back(FakeImport::tensor({2}));
+    FakeImport import("BatchNormalization", opset, std::move(attrs), std::move(inputs), outputs);
+    const std::string error = import.import();
+    return error.empty() ? import.kinds.front() : error;
+  };
+  CHECK(norm(15, {}, 1) == "BatchNormInference");
+  CHECK(norm(15, {{"training_mode", int64_t{1}}}, 3) == "BatchNorm");
+  CHECK(norm(15, {}, 3).find("`training_mode` is 0") != std::string::npos);
+  CHECK(norm(9, {}, 1) == "BatchNormInference");
+  CHECK(norm(9, {}, 5).find("saved statistics") != std::string::npos);
+  CHECK(norm(9, {}, 3) == "BatchNorm");
+}
+
 TEST_CASE("RMSNormalization") {
   for (const char* name : {"RMSNormalization", "SimplifiedLayerNormalization"}) {
     FakeImport norm = node(name, {{"epsilon", 0.0}}, {{B, 2}, {2}});

@@ -31,7 +31,7 @@ std::vector<OpCase> pool_cases() {
   return {
       {"by hand", "MaxPool", kPlain, {square()}, {6, 8, 14, 16}},
       {"last windows hang over", "MaxPool", window({3, 3}, {2, 2}, {1, 1}, {0, 0, 0, 0}, 1), {square()}, {11, 12, 15, 16}},
-      {"equal elements", "MaxPool", kPlain, {values({1, 1, 2, 2}, {3, 3, 3, 3})}, {3}},
+      {"equal elements", "MaxPool", kPlain, {{.shape = {1, 1, 2, 2}, .gradient = false, .values = {3, 3, 3, 3}}}, {3}},
       {"padded and dilated", "MaxPool", kPadded, {tensor({3, 2, 6, 5})}},
       {"ceil", "MaxPool", kCeil, {tensor({2, 3, 6, 7})}},
       {"one spatial dim", "MaxPool", window({3}, {1}, {1}, {1, 1}), {tensor({2, 3, 9})}},
