@@ -19,6 +19,7 @@ namespace {
 
 constexpr const char* kTraining = "BatchNorm";
 constexpr const char* kInference = "BatchNormInference";
+constexpr const char* kStatistics = "BatchStatistics";  // read in the graph: of the whole batch
 
 std::string describe(const Op& op) { return fmt::format("operation `{}` ({}, path `{}`)", op.name, op.kind, op.path); }
 
@@ -56,8 +57,11 @@ void convert_batch_norms(TrainingDag& dag, const std::vector<char>& live, const 
   std::string example;
   for (size_t i = 0; i < dag.model.ops.size(); ++i) {
     const Op& op = dag.model.ops[i];
-    if (!live[i] || op.kind != kInference || !reads_buffers(dag.model, op)) continue;
-    if (strategy.train.batch_norm == Form::kTraining) {
+    if (!live[i] || op.kind != kInference) continue;
+    if (!reads_buffers(dag.model, op)) {
+      if (strategy.train.batch_norm != Form::kTraining) continue;
+      diagnostics.report(Code::E0510, strategy.train.span, fmt::format("training {}, whose statistics are no buffers of the model, is not implemented", describe(op)));
+    } else if (strategy.train.batch_norm == Form::kTraining) {
       to_training(dag.model, OpId(static_cast<int64_t>(i)));
     } else if (fixed++ == 0) {
       example = op.path.empty() ? op.name : op.path;
@@ -99,7 +103,7 @@ void set_coupling(TrainingDag& dag, const std::vector<char>& live, const Strateg
     }
     if (grouped && (train.coupled_groups > 0 || !cuts_batch(strategy))) {
       set_groups(dag, op, train);
-    } else if (cuts_batch(strategy)) {
+    } else if (cuts_batch(strategy) || (op.kind == kStatistics && train.coupled_groups > 1)) {
       diagnostics.report(Code::E0507, describe(op) + " mixes samples, so the batch cannot be cut")
           .help(grouped ? "say over which groups of samples its statistics go, on one device too: `train { coupled_groups G }`, each of batch / G samples"
                         : "train it with one microbatch on one device, or leave the operation out of the exported graph");

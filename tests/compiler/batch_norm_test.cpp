@@ -1,11 +1,13 @@
 // Batch normalisation under strategies: equal numbers for equal groups, running statistics, and what is refused.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
 
 #include "cli/compile_model.h"
+#include "verify/verify.h"
 #include "runtime/safetensors.h"
 #include "tests/frontend/onnx/graph_builder.h"
 #include "tests/p1/run_cell.h"
@@ -98,6 +100,14 @@ class Bench {
     cell.strategy = stem(text);
     return p1::run(cell, steps);
   }
+  plan::Plan compile(const std::string& text) const {
+    support::SourceMap sources;
+    support::Diagnostics diagnostics(sources);
+    auto compiled = cli::compile(model_, fmt::format("strategies/{}.piper", stem(text)), {}, diagnostics);
+    INFO(diagnostics.render());
+    REQUIRE(compiled.has_value());
+    return compiled->plan;
+  }
   // The messages of a compilation.
   std::string messages(const std::string& text) const {
     support::SourceMap sources;
@@ -144,7 +154,7 @@ TEST_CASE("equal groups give equal numbers under every strategy") {
   const Bench bench(Network().g);
   const Result reference = bench.run(bench.strategy("", 16, "coupled_groups 4  clip_norm 0.5"));
   for (const std::string& text : {data_parallel(1, 4), data_parallel(2, 1), data_parallel(2, 2), data_parallel(4, 1), pipeline("gpipe", 1, 4),
-                                  pipeline("one_f_one_b", 1, 4), pipeline("one_f_one_b", 2, 2)}) {
+                                  pipeline("one_f_one_b", 1, 4), pipeline("one_f_one_b", 2, 2), pipeline("zb_h1", 2, 2)}) {
     INFO(text);
     check_equal(bench.run(bench.strategy(text, 16, "coupled_groups 4  clip_norm 0.5")), reference);
   }
@@ -238,6 +248,44 @@ TEST_CASE("a cut batch needs groups, and whole ones") {
   const std::string parts = error(data_parallel(4, 1), 24, "coupled_groups 6");
   CHECK(parts.find("the samples 0 to 5, which are not whole groups of 4 (`coupled_groups 6` of a batch of 24)") != std::string::npos);
   CHECK(error(data_parallel(3, 1), 24, "coupled_groups 6") == "");
+}
+
+TEST_CASE("the verifier sees statistics that miss a contribution, count in the norm, or are updated otherwise") {
+  using plan::Opcode;
+  const Bench bench(Network().g);
+  const plan::Plan good = bench.compile(bench.strategy(data_parallel(2, 2), 16, "coupled_groups 4  clip_norm 1.0"));
+  CHECK(verify::verify(good).empty());
+  const auto held = std::find_if(good.params.begin(), good.params.end(), [](const plan::Param& p) { return p.name == "layers.1.bn.running_mean"; });
+  REQUIRE(held != good.params.end());
+  CHECK(held->statistics);
+  CHECK(held->kept == Approx(std::pow(kMomentum, 4)));
+  const auto update = std::find_if(good.updates.begin(), good.updates.end(), [](const plan::Update& u) { return u.statistics; });
+  REQUIRE(update != good.updates.end());
+  const std::string grads = update->name + " grads";
+  // What is found in a plan that `change` spoils.
+  auto finding = [&](auto change) {
+    plan::Plan plan = good;
+    change(plan);
+    std::string all;
+    for (const verify::Finding& f : verify::verify(plan)) all += verify::to_string(f) + "\n";
+    return all;
+  };
+  auto first = [&](plan::Plan& plan, Opcode opcode, const std::string& tensor) -> plan::Instruction& {
+    auto& all = plan.programs[0].instructions;
+    const auto it = std::find_if(all.begin(), all.end(), [&](const plan::Instruction& in) { return in.opcode == opcode && in.tensor == tensor; });
+    REQUIRE(it != all.end());
+    return *it;
+  };
+  CHECK(finding([&](plan::Plan& p) { p.updates[static_cast<size_t>(update - good.updates.begin())].runs[0].kept = 0.5; }).find("not advanced as such") != std::string::npos);
+  CHECK(finding([&](plan::Plan& p) { p.params[static_cast<size_t>(held - good.params.begin())].statistics = false; }).find("is frozen but written") != std::string::npos);
+  CHECK(finding([&](plan::Plan& p) { first(p, Opcode::kAllReduce, grads).ranges[0].fixed /= 2; }).find("E0607") != std::string::npos);
+  const std::string counted = finding([&](plan::Plan& p) {
+    auto norm = std::find_if(p.programs[0].instructions.begin(), p.programs[0].instructions.end(), [](const plan::Instruction& in) { return in.opcode == Opcode::kNorm; });
+    norm->ranges.insert(norm->ranges.begin(), first(p, Opcode::kUpdate, update->name).ranges[1]);
+    norm->waits.push_back(static_cast<int32_t>(&first(p, Opcode::kAllReduce, grads) - p.programs[0].instructions.data()));
+  });
+  INFO(counted);
+  CHECK(counted.find("the norm counts the contributions to") != std::string::npos);
 }
 
 TEST_CASE("frozen scale and bias leave the statistics to advance") {
