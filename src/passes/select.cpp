@@ -54,7 +54,9 @@ std::string values_text(const std::set<int64_t>& values) {
 }  // namespace
 
 bool cuts_batch(const ir::Strategy& strategy) {
-  return (strategy.split && strategy.split->count > 1) || !strategy.replicates.empty();
+  return (strategy.split && strategy.split->count > 1) ||
+         std::any_of(strategy.replicates.begin(), strategy.replicates.end(),
+                     [&](const ir::Replicate& r) { return strategy.mesh.axes[static_cast<size_t>(r.axis)].size > 1; });
 }
 
 void report_no_match(const ir::TrainingDag& dag, const Selector& selector, support::Diagnostics& diagnostics) {

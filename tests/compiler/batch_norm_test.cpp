@@ -94,8 +94,9 @@ class Bench {
     return text + fmt::format("train {{ loss mse(prediction = output \"{}\", target = input \"t\")  optimizer adamw(lr = 1e-2, eps = 1e-3)  batch {}  {} }}\n",
                               output_, batch, more);
   }
-  Result run(const std::string& text, int steps = 3) const {
+  Result run(const std::string& text, int steps = 3, bool processes = false) const {
     p1::Cell cell;
+    cell.processes = processes;
     cell.model = {"cnn", model_, data_, {}, 4};
     cell.strategy = stem(text);
     return p1::run(cell, steps);
@@ -158,6 +159,7 @@ TEST_CASE("equal groups give equal numbers under every strategy") {
     INFO(text);
     check_equal(bench.run(bench.strategy(text, 16, "coupled_groups 4  clip_norm 0.5")), reference);
   }
+  check_equal(bench.run(bench.strategy(pipeline("one_f_one_b", 2, 2), 16, "coupled_groups 4  clip_norm 0.5"), 3, true), reference);
   // It matters: the whole batch as one group is another training.
   const Result whole = bench.run(bench.strategy("", 16, "clip_norm 0.5"));
   CHECK(p1::compare(whole, reference).gradients > 1e-3);
@@ -244,6 +246,7 @@ TEST_CASE("a cut batch needs groups, and whole ones") {
   CHECK(none.find("/layers.0/bn/BatchNormalization") != std::string::npos);
   CHECK(none.find("coupled_groups G") != std::string::npos);
   CHECK(error("", 16, "") == "");
+  CHECK(error(data_parallel(1, 1), 16, "") == "");
   CHECK(error("", 16, "coupled_groups 3").find("a batch of 16 samples is not 3 groups of equal size") != std::string::npos);
   const std::string parts = error(data_parallel(4, 1), 24, "coupled_groups 6");
   CHECK(parts.find("the samples 0 to 5, which are not whole groups of 4 (`coupled_groups 6` of a batch of 24)") != std::string::npos);
