@@ -212,7 +212,9 @@ class Lowering {
       for (size_t i = 0; i < b.params.size() && b.trainable; ++i) {
         const ir::Parameter& p = dag_.model.params[b.params[i].index()];
         const auto& globs = strategy_.train.no_decay;
-        const bool decay = !b.statistics && std::none_of(globs.begin(), globs.end(), [&](const std::string& g) { return support::match_path_glob(g, p.name).has_value(); });
+        const bool decay = !b.statistics && std::none_of(globs.begin(), globs.end(), [&](const std::string& g) {
+          return support::match_path_glob(g, p.name).has_value();
+        });
         const double kept = b.statistics ? dag_.statistics.at(b.params[i]) : 0;
         const int64_t end = i + 1 < b.params.size() ? b.offsets[i + 1] : b.elements;
         if (!update.runs.empty() && update.runs.back().decay == decay && update.runs.back().kept == kept) {

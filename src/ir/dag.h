@@ -97,7 +97,7 @@ struct Bucket {
   int64_t elements = 0;
   std::vector<PlacementId> holders;    // ascending
   bool trainable = true;               // updated by the optimizer, or by `statistics`
-  bool statistics = false;             // running statistics: their contributions are summed like gradients, and are none
+  bool statistics = false;             // running statistics: contributions are summed like gradients, and are none
   std::string stream;                  // of its reduction
   SourceSpan span;
 };

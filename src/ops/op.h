@@ -121,8 +121,8 @@ struct OpDef {
   // Whether the rows of different samples mix, given which dim of each input carries them (-1: none): then the batch
   // must not be cut. nullptr: sample-wise as long as the sample dim is kept by the shape rule.
   bool (*couples_samples)(const Attrs&, const std::vector<TensorType>& inputs, const std::vector<TensorType>& outputs) = nullptr;
-  // Emits, into the backward pass, what the op contributes to inputs that are statistics (buffers that training advances,
-  // but no gradient), with add_grad. nullptr: it has none.
+  // Emits, into the backward pass, what the op contributes to inputs that are statistics (buffers that training
+  // advances, but no gradient), with add_grad. nullptr: it has none.
   GradientFn statistics = nullptr;
 };
 

@@ -1,5 +1,6 @@
-// Sliding windows over the spatial dims of x[N, C, D1...Dk], as convolutions and poolings have them: attributes
-// `strides`, `dilations` (a number per spatial dim) and `pads` (all begins, then all ends). For both sides of an op.
+// Sliding windows over the spatial dims of x[N, C, D1...Dk], as convolutions and poolings have
+// them: attributes `strides`, `dilations` (a number per spatial dim) and `pads` (all begins, then
+// all ends). For both sides of an op.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@ struct Window {
   size_t rank() const { return kernel.size(); }
   // Elements from the first tap to the last.
   int64_t extent(size_t i) const { return (kernel[i] - 1) * dilations[i] + 1; }
-  // Positions over `size` elements; 0 when it does not fit. `ceil`: the last position may hang over the end padding,
-  // but must start before it.
+  // Positions over `size` elements; 0 when it does not fit. `ceil`: the last position may hang over
+  // the end padding, but must start before it.
   int64_t positions(size_t i, int64_t size, bool ceil = false) const {
     const int64_t room = size + begin[i] + end[i] - extent(i);
     if (room < 0) return 0;
@@ -30,7 +31,11 @@ struct Window {
 inline Window window_of(const ir::Attrs& attrs, std::vector<int64_t> kernel) {
   const auto k = static_cast<std::ptrdiff_t>(kernel.size());
   const std::vector<int64_t> pads = attrs.ints("pads");
-  return {std::move(kernel), attrs.ints("strides"), attrs.ints("dilations"), {pads.begin(), pads.begin() + k}, {pads.begin() + k, pads.end()}};
+  return {std::move(kernel),
+          attrs.ints("strides"),
+          attrs.ints("dilations"),
+          {pads.begin(), pads.begin() + k},
+          {pads.begin() + k, pads.end()}};
 }
 
 }  // namespace piper::ops

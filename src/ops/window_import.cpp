@@ -53,7 +53,8 @@ Expected<Window> import_window(ImportContext& context, const std::vector<int64_t
   const std::vector<int64_t> named = attrs.ints("kernel_shape");
   if (kernel.empty()) kernel = named;
   if (kernel.size() != size.size() || (!named.empty() && named != kernel)) {
-    return user_error("its `kernel_shape` does not fit " + std::to_string(size.size()) + " spatial dims and its weight");
+    return user_error("its `kernel_shape` does not fit " + std::to_string(size.size()) +
+                      " spatial dims and its weight");
   }
   auto strides = per_dim(attrs, "strides", size.size(), 1, 1);
   auto dilations = per_dim(attrs, "dilations", size.size(), 1, 1);
@@ -85,9 +86,10 @@ void set_window(const Window& window, Attrs* attrs) {
 }
 
 Expected<Window> checked_window(const Attrs& attrs, std::vector<int64_t> kernel, size_t spatial) {
-  if (kernel.size() != spatial || attrs.ints("strides").size() != spatial || attrs.ints("dilations").size() != spatial ||
-      attrs.ints("pads").size() != 2 * spatial) {
-    return user_error("its kernel, strides, dilations and pads do not fit " + std::to_string(spatial) + " spatial dims");
+  if (kernel.size() != spatial || attrs.ints("strides").size() != spatial ||
+      attrs.ints("dilations").size() != spatial || attrs.ints("pads").size() != 2 * spatial) {
+    return user_error("its kernel, strides, dilations and pads do not fit " + std::to_string(spatial) +
+                      " spatial dims");
   }
   for (int64_t size : kernel) {
     if (size < 1) return user_error("a dim of its kernel is " + std::to_string(size));

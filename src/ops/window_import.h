@@ -11,14 +11,15 @@ namespace piper::ops {
 // The dims after batch and channel, which must not depend on the batch size.
 Expected<std::vector<int64_t>> spatial_dims(const TensorType& x);
 
-// The window of a node that has `strides`, `dilations`, `pads` and `auto_pad`, over spatial dims `size`. An empty
-// `kernel` means the attribute `kernel_shape`.
+// The window of a node that has `strides`, `dilations`, `pads` and `auto_pad`, over spatial dims
+// `size`. An empty `kernel` means the attribute `kernel_shape`.
 Expected<Window> import_window(ImportContext& context, const std::vector<int64_t>& size, std::vector<int64_t> kernel);
 
 // Attributes `strides`, `dilations` and `pads`.
 void set_window(const Window& window, Attrs* attrs);
 
-// The window of an op's attributes, checked: `kernel` has a positive size per spatial dim and so have the attributes.
+// The window of an op's attributes, checked: `kernel` has a positive size per spatial dim and so
+// have the attributes.
 Expected<Window> checked_window(const Attrs& attrs, std::vector<int64_t> kernel, size_t spatial);
 
 }  // namespace piper::ops

@@ -125,7 +125,8 @@ class ChunkDifferentiator final : public ops::GradientBuilder {
     const ops::OpDef* def = ops::find_op(op_.kind);
     PIPER_CHECK(def != nullptr, "op without definition: " + op_.kind);
     if (def->statistics != nullptr) add_statistics(*def);
-    const bool wanted = std::any_of(op_.inputs.begin(), op_.inputs.end(), [&](ValueId v) { return v.valid() && needs(v); });
+    const bool wanted =
+        std::any_of(op_.inputs.begin(), op_.inputs.end(), [&](ValueId v) { return v.valid() && needs(v); });
     if (!any || !wanted) return;
     if (def->gradient == nullptr) {
       diagnostics_.report(Code::E0509, fmt::format("`{}` ({}, path `{}`) is not differentiable: {}", op_.name, op_.kind, op_.path,
@@ -143,8 +144,11 @@ class ChunkDifferentiator final : public ops::GradientBuilder {
       const ParamId param = dag_.chunk(id_).param_gradients[i].first;
       const double kept = std::pow(op_.attrs.f("momentum"), static_cast<double>(op_.attrs.i("groups", 1)));
       if (dag_.statistics.emplace(param, kept).second) continue;
-      diagnostics_.report(Code::E0510, fmt::format("`{}` ({}, path `{}`) advances `{}`, which another operation advances too; this is not implemented",
-                                                   op_.name, op_.kind, op_.path, dag_.model.params[param.index()].name));
+      diagnostics_.report(
+          Code::E0510,
+          fmt::format(
+              "`{}` ({}, path `{}`) advances `{}`, which another operation advances too; this is not implemented",
+              op_.name, op_.kind, op_.path, dag_.model.params[param.index()].name));
     }
   }
 

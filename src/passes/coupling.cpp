@@ -32,7 +32,8 @@ bool couples(const TrainingDag& dag, const Op& op) {
   return def->couples_samples(op.attrs, in, out);
 }
 
-// The exporter wrote down the inference form of what is trained: the same inputs, with the statistics as state.
+// The exporter wrote down the inference form of what is trained: the same inputs, with the
+// statistics as state.
 void to_training(ir::Model& model, OpId id) {
   Op& op = model.ops[id.index()];
   op.kind = kTraining;
@@ -41,17 +42,20 @@ void to_training(ir::Model& model, OpId id) {
   const std::vector<ir::TensorType> types = *ops::find_op(kTraining)->infer(in);
   const std::string name = model.value(op.outputs[0]).name;
   for (size_t i = 1; i < types.size(); ++i) {
-    const ValueId made = model.add_value(fmt::format("{}.{}", name, i == 1 ? "mean" : "variance"), types[i], ir::ValueKind::kComputed);
+    const ValueId made =
+        model.add_value(fmt::format("{}.{}", name, i == 1 ? "mean" : "variance"), types[i], ir::ValueKind::kComputed);
     model.value(made).producer = id;
     model.ops[id.index()].outputs.push_back(made);
   }
 }
 
 bool reads_buffers(const ir::Model& model, const Op& op) {
-  return std::all_of(op.inputs.begin() + 3, op.inputs.end(), [&](ValueId v) { return model.value(v).kind == ir::ValueKind::kParameter; });
+  return std::all_of(op.inputs.begin() + 3, op.inputs.end(),
+                     [&](ValueId v) { return model.value(v).kind == ir::ValueKind::kParameter; });
 }
 
-void convert_batch_norms(TrainingDag& dag, const std::vector<char>& live, const Strategy& strategy, Diagnostics& diagnostics) {
+void convert_batch_norms(TrainingDag& dag, const std::vector<char>& live, const Strategy& strategy,
+                         Diagnostics& diagnostics) {
   using Form = ir::Train::BatchNorm;
   size_t fixed = 0;
   std::string example;
@@ -60,7 +64,9 @@ void convert_batch_norms(TrainingDag& dag, const std::vector<char>& live, const 
     if (!live[i] || op.kind != kInference) continue;
     if (!reads_buffers(dag.model, op)) {
       if (strategy.train.batch_norm != Form::kTraining) continue;
-      diagnostics.report(Code::E0510, strategy.train.span, fmt::format("training {}, whose statistics are no buffers of the model, is not implemented", describe(op)));
+      diagnostics.report(
+          Code::E0510, strategy.train.span,
+          fmt::format("training {}, whose statistics are no buffers of the model, is not implemented", describe(op)));
     } else if (strategy.train.batch_norm == Form::kTraining) {
       to_training(dag.model, OpId(static_cast<int64_t>(i)));
     } else if (fixed++ == 0) {
@@ -70,9 +76,12 @@ void convert_batch_norms(TrainingDag& dag, const std::vector<char>& live, const 
   if (fixed == 0 || strategy.train.batch_norm == Form::kAsExported) return;
   diagnostics
       .report(Code::W0501, strategy.train.span,
-              fmt::format("the model has {} batch normalisation{} in inference form (`{}`{}): statistics stay as they are in the file", fixed,
-                          fixed == 1 ? "" : "s", example, fixed == 1 ? "" : ", …"))
-      .help("`train { batch_norm training }` normalises by the batch and advances the statistics; `batch_norm as_exported` says that fixed ones are meant");
+              fmt::format("the model has {} batch normalisation{} in inference form (`{}`{}): "
+                          "statistics stay as they are in the file",
+                          fixed, fixed == 1 ? "" : "s", example, fixed == 1 ? "" : ", …"))
+      .help(
+          "`train { batch_norm training }` normalises by the batch and advances the statistics; "
+          "`batch_norm as_exported` says that fixed ones are meant");
 }
 
 // Groups of a batch normalisation: how many, and how many rows of its input are one.
@@ -97,16 +106,20 @@ void set_coupling(TrainingDag& dag, const std::vector<char>& live, const Strateg
     if (!live[i] || !couples(dag, op)) continue;
     const bool grouped = op.kind == kTraining;
     if (grouped && train.coupled_groups > 0 && train.batch % train.coupled_groups != 0) {
-      diagnostics.report(Code::E0507, train.span, fmt::format("a batch of {} samples is not {} groups of equal size (`coupled_groups`), as {} needs",
-                                                              train.batch, train.coupled_groups, describe(op)));
+      diagnostics.report(Code::E0507, train.span,
+                         fmt::format("a batch of {} samples is not {} groups of equal size "
+                                     "(`coupled_groups`), as {} needs",
+                                     train.batch, train.coupled_groups, describe(op)));
       return;
     }
     if (grouped && (train.coupled_groups > 0 || !cuts_batch(strategy))) {
       set_groups(dag, op, train);
     } else if (cuts_batch(strategy) || (op.kind == kStatistics && train.coupled_groups > 1)) {
       diagnostics.report(Code::E0507, describe(op) + " mixes samples, so the batch cannot be cut")
-          .help(grouped ? "say over which groups of samples its statistics go, on one device too: `train { coupled_groups G }`, each of batch / G samples"
-                        : "train it with one microbatch on one device, or leave the operation out of the exported graph");
+          .help(grouped ? "say over which groups of samples its statistics go, on one device too: "
+                          "`train { coupled_groups G }`, each of batch / G samples"
+                        : "train it with one microbatch on one device, or leave the operation out "
+                          "of the exported graph");
     }
   }
 }
@@ -126,11 +139,14 @@ void check_groups(const TrainingDag& dag, const Strategy& strategy, Diagnostics&
       if (share.start % size == 0 && share.count % size == 0) continue;
       diagnostics
           .report(Code::E0507, strategy.split ? strategy.split->span : strategy.train.span,
-                  fmt::format("microbatch {} gives a device of {} the samples {} to {}, which are not whole groups of {} (`coupled_groups {}` of a batch of {})",
-                              node.microbatch, placement.name, share.start, share.start + share.count - 1, size, groups, batch))
+                  fmt::format("microbatch {} gives a device of {} the samples {} to {}, which are "
+                              "not whole groups of {} (`coupled_groups {}` of a batch of {})",
+                              node.microbatch, placement.name, share.start, share.start + share.count - 1, size, groups,
+                              batch))
           .note(fmt::format("{} computes one statistic per group", describe(dag.model.op(*op))))
-          .help(fmt::format("make the {} microbatches x {} replicas divide the {} groups, or use more and smaller groups", dag.microbatches,
-                            ir::data_degree(dag.mesh, placement), groups));
+          .help(fmt::format("make the {} microbatches x {} replicas divide the {} groups, or use "
+                            "more and smaller groups",
+                            dag.microbatches, ir::data_degree(dag.mesh, placement), groups));
       return;
     }
   }

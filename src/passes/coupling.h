@@ -7,8 +7,9 @@
 
 namespace piper::passes {
 
-// Gives every live batch normalisation in its training form the groups whose statistics it uses (`coupled_groups`, or the
-// whole batch), and refuses what couples samples otherwise when the batch is cut.
+// Gives every live batch normalisation in its training form the groups whose statistics it uses
+// (`coupled_groups`, or the whole batch), and refuses what couples samples otherwise when the batch
+// is cut.
 void set_coupling(TrainingDag& dag, const std::vector<char>& live, const Strategy& strategy, Diagnostics& diagnostics);
 
 // Every share of the batch that a coupling operation runs on is whole groups.

@@ -71,7 +71,10 @@ std::string tables(const Plan& plan) {
   for (size_t i = 0; i < plan.params.size(); i++) {
     const Param& param = plan.params[i];
     text += fmt::format("  {:>3}  {} {}{}{}\n", i, param.name, tensor_text(param.dtype, param.shape),
-                        param.statistics ? " statistics" : param.trainable ? "" : " frozen", param.transposed ? " transposed" : "");
+                        param.statistics  ? " statistics"
+                        : param.trainable ? ""
+                                          : " frozen",
+                        param.transposed ? " transposed" : "");
   }
   text += "inputs\n";
   for (size_t i = 0; i < plan.inputs.size(); i++) {

@@ -128,7 +128,9 @@ void check_home(const Plan& plan, int rank, const Program& program, const ParamH
   if (writers.otherwise || bytes == 0 || (!contributes && writers.example < 0)) return;
   if (writers.updated.empty()) return complain("is never updated");
   std::string wrong = writers.updated.differs({home.offset, home.offset + bytes}, 1);
-  if (!writers.as_meant) complain(param.statistics ? "holds statistics, but is not advanced as such" : "is updated as if it held statistics");
+  if (!writers.as_meant)
+    complain(param.statistics ? "holds statistics, but is not advanced as such"
+                              : "is updated as if it held statistics");
   if (!wrong.empty()) complain("is not updated exactly once: it has " + wrong + " (in bytes)");
 }
 

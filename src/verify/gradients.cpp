@@ -1,9 +1,9 @@
 // Gradients and statistics are complete, and complete once, where they are used.
 //
-// For every trainable parameter (and statistic that steps advance) whose gradient kernels accumulate: the kernels cover every sample of every microbatch as
-// often as the contract has contributions; what norms and updates read is the sum of the
-// contributions of all holders, each once; and over all ranks the norm counts it once. Likewise for the counts of valid
-// targets that scale the gradients, for the sums of the loss, and for the norm itself.
+// For every trainable parameter (and statistic that steps advance) whose gradient kernels accumulate: the kernels cover
+// every sample of every microbatch as often as the contract has contributions; what norms and updates read is the sum
+// of the contributions of all holders, each once; and over all ranks the norm counts it once. Likewise for the counts
+// of valid targets that scale the gradients, for the sums of the loss, and for the norm itself.
 //
 // Gradients that reach their update in another way (reduce-scattered shards) are not covered by this proof.
 #include <fmt/format.h>
@@ -186,7 +186,9 @@ class Proof {
       }
     }
     if (std::abs(weight - times) < 1e-9) return;
-    findings_.add(Code::E0607, -1, -1, fmt::format("the norm counts {} {} times instead of {}", name, weight, times == 1 ? "once" : "never"));
+    findings_.add(
+        Code::E0607, -1, -1,
+        fmt::format("the norm counts {} {} times instead of {}", name, weight, times == 1 ? "once" : "never"));
   }
 
   // The counts that scale gradients: copies, reduced over the ranks that counted, complete where computations read them.

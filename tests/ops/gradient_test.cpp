@@ -140,7 +140,10 @@ TEST_CASE("equal elements share the gradient of an extremum") {
 
 TEST_CASE("the first of equal elements takes the gradient of a pooling's maximum") {
   using Ints = std::vector<int64_t>;
-  const OpCase c{"", "MaxPool", {{"kernel", Ints{2}}, {"strides", Ints{1}}, {"dilations", Ints{1}}, {"pads", Ints{0, 0}}}, {{.shape = {1, 1, 4}, .values = {3, 3, 1, NAN}}}};
+  const OpCase c{"",
+                 "MaxPool",
+                 {{"kernel", Ints{2}}, {"strides", Ints{1}}, {"dilations", Ints{1}}, {"pads", Ints{0, 0}}},
+                 {{.shape = {1, 1, 4}, .values = {3, 3, 1, NAN}}}};
   CHECK(gradient_of(c, 0) == Values{1, 1, 0, 1});
 }
 

@@ -94,13 +94,20 @@ TEST_CASE("Conv pads as auto_pad says and refuses what does not fit") {
   CHECK(node("Conv", {}, {{B, 3, 4}, {1, 2, 3}}).import().find("does not fit the channels") != std::string::npos);
   CHECK(node("Conv", {}, {{B, 1, 2}, {1, 1, 3}}).import().find("larger than its input") != std::string::npos);
   CHECK(node("Conv", {}, {{B, 1, B}, {1, 1, 3}}).import().find("only the first dim") != std::string::npos);
-  CHECK(node("Conv", {{"strides", std::vector<int64_t>{0}}}, {{B, 1, 4}, {1, 1, 3}}).import().find("`strides` has a value of 0") != std::string::npos);
-  CHECK(node("Conv", {{"group", int64_t{2}}}, {{B, 2, 4}, {3, 1, 3}}).import().find("its group 2 does not divide") != std::string::npos);
-  CHECK(node("ConvTranspose", {{"output_padding", std::vector<int64_t>{5}}}, {{B, 1, 4}, {1, 1, 3}}).import().find("does not fit its input") != std::string::npos);
+  CHECK(node("Conv", {{"strides", std::vector<int64_t>{0}}}, {{B, 1, 4}, {1, 1, 3}})
+            .import()
+            .find("`strides` has a value of 0") != std::string::npos);
+  CHECK(node("Conv", {{"group", int64_t{2}}}, {{B, 2, 4}, {3, 1, 3}}).import().find("its group 2 does not divide") !=
+        std::string::npos);
+  CHECK(node("ConvTranspose", {{"output_padding", std::vector<int64_t>{5}}}, {{B, 1, 4}, {1, 1, 3}})
+            .import()
+            .find("does not fit its input") != std::string::npos);
 }
 
 TEST_CASE("ConvTranspose with a bias and output_padding") {
-  FakeImport transposed = node("ConvTranspose", {{"strides", std::vector<int64_t>{2}}, {"output_padding", std::vector<int64_t>{1}}}, {{B, 1, 2}, {1, 1, 1}, {1}});
+  FakeImport transposed =
+      node("ConvTranspose", {{"strides", std::vector<int64_t>{2}}, {"output_padding", std::vector<int64_t>{1}}},
+           {{B, 1, 2}, {1, 1, 1}, {1}});
   check_values(transposed, {{0, {1, 2}}, {1, {3}}, {2, {10}}}, {B, 1, 4}, {13, 10, 16, 10});
 }
 
@@ -112,14 +119,20 @@ TEST_CASE("MaxPool's indices count from the first sample") {
 
 TEST_CASE("Resize refuses what it does not do") {
   auto resize = [](Attrs attrs, std::vector<Dim> sizes) {
-    return FakeImport("Resize", 19, std::move(attrs), {FakeImport::tensor({B, 1, 4}), FakeImport::absent(), FakeImport::absent(), FakeImport::ints(std::move(sizes))});
+    return FakeImport("Resize", 19, std::move(attrs),
+                      {FakeImport::tensor({B, 1, 4}), FakeImport::absent(), FakeImport::absent(),
+                       FakeImport::ints(std::move(sizes))});
   };
-  FakeImport nearest = resize({{"coordinate_transformation_mode", std::string("asymmetric")}, {"nearest_mode", std::string("floor")}}, {B, 1, 2});
+  FakeImport nearest =
+      resize({{"coordinate_transformation_mode", std::string("asymmetric")}, {"nearest_mode", std::string("floor")}},
+             {B, 1, 2});
   check_values(nearest, {{0, {1, 2, 3, 4}}}, {B, 1, 2}, {1, 3});
   CHECK(resize({}, {Dim(0, 2), 1, 4}).import().find("depends on the batch size") != std::string::npos);
   CHECK(resize({}, {B, 1, 0}).import().find("to nothing") != std::string::npos);
   CHECK(resize({{"antialias", int64_t{1}}}, {B, 1, 2}).import().find("antialias") != std::string::npos);
-  CHECK(resize({{"coordinate_transformation_mode", std::string("tf_crop_and_resize")}}, {B, 1, 2}).import().find("tf_crop_and_resize") != std::string::npos);
+  CHECK(resize({{"coordinate_transformation_mode", std::string("tf_crop_and_resize")}}, {B, 1, 2})
+            .import()
+            .find("tf_crop_and_resize") != std::string::npos);
 }
 
 TEST_CASE("BatchNormalization is one of training by its attribute, and by its outputs in old opsets") {

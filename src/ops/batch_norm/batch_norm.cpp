@@ -1,7 +1,8 @@
-// Batch normalisation of x[N, C, ...]. BatchNorm (training) normalises each channel by the mean and the population
-// variance over groups of `rows` consecutive rows of dim 0: all of them, or the groups of `coupled_groups`. The means and
-// variances come as [N, C], the same in all rows of a group, so that they have a sample dim like everything else.
-// BatchNormInference normalises by given statistics.
+// Batch normalisation of x[N, C, ...]. BatchNorm (training) normalises each channel by the mean and
+// the population variance over groups of `rows` consecutive rows of dim 0: all of them, or the
+// groups of `coupled_groups`. The means and variances come as [N, C], the same in all rows of a
+// group, so that they have a sample dim like everything else. BatchNormInference normalises by
+// given statistics.
 
 #include <cmath>
 
@@ -18,10 +19,12 @@ Expected<void> check(const TensorType& x, std::initializer_list<const TensorType
     return user_error("it normalises the channels of [N, C, ...], its input is " + ir::to_string(x));
   }
   for (size_t i = 2; i < x.shape.size(); i++) {
-    if (!x.shape[i].is_static()) return user_error("its input is " + ir::to_string(x) + ": only the first dim may depend on the batch size");
+    if (!x.shape[i].is_static())
+      return user_error("its input is " + ir::to_string(x) + ": only the first dim may depend on the batch size");
   }
   for (const TensorType* type : channels) {
-    if (*type != TensorType{x.dtype, {x.shape[1]}}) return user_error("a " + ir::to_string(*type) + " does not fit the channels of " + ir::to_string(x));
+    if (*type != TensorType{x.dtype, {x.shape[1]}})
+      return user_error("a " + ir::to_string(*type) + " does not fit the channels of " + ir::to_string(x));
   }
   return {};
 }
@@ -30,12 +33,14 @@ TensorType statistics_type(const TensorType& x) { return {x.dtype, {x.shape[0], 
 
 Expected<std::vector<TensorType>> infer_training(const InferInput& in) {
   const TensorType& x = in.type(0);
-  if (auto ok = check(x, {&in.type(1), &in.type(2), &in.type(3), &in.type(4)}); !ok) return tl::make_unexpected(ok.error());
+  if (auto ok = check(x, {&in.type(1), &in.type(2), &in.type(3), &in.type(4)}); !ok)
+    return tl::make_unexpected(ok.error());
   return std::vector<TensorType>{x, statistics_type(x), statistics_type(x)};
 }
 
 Expected<std::vector<TensorType>> infer_inference(const InferInput& in) {
-  if (auto ok = check(in.type(0), {&in.type(1), &in.type(2), &in.type(3), &in.type(4)}); !ok) return tl::make_unexpected(ok.error());
+  if (auto ok = check(in.type(0), {&in.type(1), &in.type(2), &in.type(3), &in.type(4)}); !ok)
+    return tl::make_unexpected(ok.error());
   return std::vector<TensorType>{in.type(0)};
 }
 
@@ -68,11 +73,14 @@ void emit_gradient(GradientBuilder& g, const char* kind, ValueId mean, ValueId v
 void gradient_training(GradientBuilder& g) { emit_gradient(g, "BatchNormGrad", g.output(1), g.output(2)); }
 void gradient_inference(GradientBuilder& g) { emit_gradient(g, "BatchNormInferenceGrad", g.input(3), g.input(4)); }
 
-// r <- m^G r + sum over groups g of (1 - m) m^(G - 1 - g) stat_g: what one exponential average per group comes to. The
-// sum is over the groups of the global batch, so that parts of it add up like a gradient.
+// r <- m^G r + sum over groups g of (1 - m) m^(G - 1 - g) stat_g: what one exponential average per
+// group comes to. The sum is over the groups of the global batch, so that parts of it add up like a
+// gradient.
 void statistics(GradientBuilder& g) {
-  const Attrs attrs{{"momentum", g.op().attrs.f("momentum")}, {"groups", g.op().attrs.i("groups", 1)},
-                    {"rows", g.op().attrs.i("rows")}, {"rows_per_sample", g.type(g.input(0)).shape[0].batch}};
+  const Attrs attrs{{"momentum", g.op().attrs.f("momentum")},
+                    {"groups", g.op().attrs.i("groups", 1)},
+                    {"rows", g.op().attrs.i("rows")},
+                    {"rows_per_sample", g.type(g.input(0)).shape[0].batch}};
   g.add_grad(3, g.emit("BatchStatistics", {g.output(1)}, attrs));
   g.add_grad(4, g.emit("BatchStatistics", {g.output(2)}, attrs));
 }
@@ -82,7 +90,8 @@ double flops_scale(const CostInput& in) { return 2 * flops_per_element(in); }
 double flops_backward(const CostInput& in) { return 10 * flops_per_element(in); }
 double flops_of_input(const CostInput& in) { return static_cast<double>(ir::num_elements(in.inputs[0])); }
 
-// Within groups of given rows it is a matter of how the batch is cut, which is checked when that is known.
+// Within groups of given rows it is a matter of how the batch is cut, which is checked when that is
+// known.
 bool couples(const Attrs& attrs, const std::vector<TensorType>& inputs, const std::vector<TensorType>&) {
   return attrs.i("rows") == 0 && !inputs[0].shape[0].is_static();
 }
@@ -105,7 +114,8 @@ Expected<void> import_batch_norm(ImportContext& c) {
     if (!c.output_used(i)) continue;
     if (i > 2) return user_error("its saved statistics are read, which is not supported");
     // Results of the graph, next to the state that the strategy keeps.
-    const ValueId now = c.emit("BatchStatistics", {results[i]}, {{"momentum", attrs.f("momentum")}, {"groups", int64_t{1}}});
+    const ValueId now =
+        c.emit("BatchStatistics", {results[i]}, {{"momentum", attrs.f("momentum")}, {"groups", int64_t{1}}});
     const ValueId kept = c.emit("Mul", {inputs[2 + i], c.constant(c.type(inputs[2 + i]).dtype, attrs.f("momentum"))});
     c.set_output(i, c.emit("Add", {kept, now}));
   }

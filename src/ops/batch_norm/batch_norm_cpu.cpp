@@ -1,5 +1,5 @@
-// Batch normalisation on the CPU. Channels are independent; within one, rows are taken in order and their sums added in
-// f64, so that neither threads nor the number of rows cost digits.
+// Batch normalisation on the CPU. Channels are independent; within one, rows are taken in order and
+// their sums added in f64, so that neither threads nor the number of rows cost digits.
 
 #define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_SSSE3)  // no different for floats
 #undef HWY_TARGET_INCLUDE
@@ -12,15 +12,16 @@
 #ifndef PIPER_OPS_BATCH_NORM_ARGS
 #define PIPER_OPS_BATCH_NORM_ARGS
 namespace piper::ops {
-// x[n, channels, inner]; statistics [n, channels] of groups of `rows`, or [channels] when they are given.
+// x[n, channels, inner]; statistics [n, channels] of groups of `rows`, or [channels] when they are
+// given.
 template <class T>
 struct BatchNormArgs {
   int64_t n = 0, channels = 0, inner = 1, rows = 1;
   bool given = false;
   T eps = 0;
   const T *x = nullptr, *scale = nullptr, *bias = nullptr, *mean = nullptr, *variance = nullptr, *dy = nullptr;
-  T *y = nullptr, *out_mean = nullptr, *out_variance = nullptr;     // of the forward pass
-  T *dx = nullptr, *dscale = nullptr, *dbias = nullptr;             // of the backward pass
+  T *y = nullptr, *out_mean = nullptr, *out_variance = nullptr;  // of the forward pass
+  T *dx = nullptr, *dscale = nullptr, *dbias = nullptr;          // of the backward pass
   bool add_scale = false, add_bias = false;
 
   const T* at(const T* base, int64_t row, int64_t channel) const { return base + (row * channels + channel) * inner; }
@@ -54,7 +55,8 @@ template <class T>
 double sum_row(const T* x, int64_t inner) {
   if (inner == 1) return static_cast<double>(*x);
   const hn::ScalableTag<T> d;
-  return static_cast<double>(sum_over(d, inner, [&](int64_t i, int64_t count) PIPER_INSIDE { return load_some(d, x + i, count); }));
+  return static_cast<double>(
+      sum_over(d, inner, [&](int64_t i, int64_t count) PIPER_INSIDE { return load_some(d, x + i, count); }));
 }
 
 template <class T>
@@ -120,7 +122,8 @@ void gradient_row(const BatchNormArgs<T>& a, int64_t row, int64_t c, T mean, T f
     *dx = factor * (*dy - shift - (*x - mean) * slope);
     return;
   }
-  const auto vmean = hn::Set(d, mean), vfactor = hn::Set(d, factor), vshift = hn::Set(d, shift), vslope = hn::Set(d, slope);
+  const auto vmean = hn::Set(d, mean), vfactor = hn::Set(d, factor), vshift = hn::Set(d, shift),
+             vslope = hn::Set(d, slope);
   walk(d, a.inner, [&](int64_t i, int64_t count) PIPER_INSIDE {
     const auto centred = hn::Sub(load_some(d, x + i, count), vmean);
     const auto g = hn::NegMulAdd(centred, vslope, hn::Sub(load_some(d, dy + i, count), vshift));
@@ -128,8 +131,9 @@ void gradient_row(const BatchNormArgs<T>& a, int64_t row, int64_t c, T mean, T f
   });
 }
 
-// With h = (x - mean) * rstd: dscale = sum of dy h, dbias = sum of dy, and dx = scale * rstd * (dy - avg(dy) - h avg(dy h));
-// statistics that are given do not move with x, and the averages fall away.
+// With h = (x - mean) * rstd: dscale = sum of dy h, dbias = sum of dy, and dx = scale * rstd * (dy
+// - avg(dy) - h avg(dy h)); statistics that are given do not move with x, and the averages fall
+// away.
 template <class T>
 void backward_channel(const BatchNormArgs<T>& a, int64_t c) {
   double dscale = 0, dbias = 0;
@@ -238,13 +242,18 @@ class Backward final : public Kernel {
   BatchNormArgs<T> args_;
 };
 
-// [n, channels] -> [channels]: the weighted sum over the groups of rows that are here, by their place in the global batch.
+// [n, channels] -> [channels]: the weighted sum over the groups of rows that are here, by their
+// place in the global batch.
 template <class T>
 class Statistics final : public Kernel {
  public:
   explicit Statistics(const KernelSpec& spec)
-      : n_(spec.inputs[0].shape[0]), channels_(spec.inputs[0].shape[1]), rows_(spec.attrs.i("rows")),
-        rows_per_sample_(spec.attrs.i("rows_per_sample")), groups_(spec.attrs.i("groups", 1)), momentum_(spec.attrs.f("momentum")),
+      : n_(spec.inputs[0].shape[0]),
+        channels_(spec.inputs[0].shape[1]),
+        rows_(spec.attrs.i("rows")),
+        rows_per_sample_(spec.attrs.i("rows_per_sample")),
+        groups_(spec.attrs.i("groups", 1)),
+        momentum_(spec.attrs.f("momentum")),
         accumulate_(spec.attrs.i("accumulate") & 1) {
     if (rows_ <= 0) rows_ = std::max<int64_t>(1, n_);
   }
@@ -256,7 +265,8 @@ class Statistics final : public Kernel {
       double sum = 0;
       for (int64_t begin = 0; begin < n_; begin += rows_) {
         const int64_t after = groups_ - 1 - (first + begin / rows_);
-        sum += (1 - momentum_) * std::pow(momentum_, static_cast<double>(after)) * static_cast<double>(x[begin * channels_ + c]);
+        sum += (1 - momentum_) * std::pow(momentum_, static_cast<double>(after)) *
+               static_cast<double>(x[begin * channels_ + c]);
       }
       y[c] = (accumulate_ ? y[c] : T(0)) + static_cast<T>(sum);
     }

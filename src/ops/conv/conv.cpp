@@ -1,6 +1,7 @@
-// Convolutions of x[N, C, D1...Dk] with a weight [M, C / group, K1...Kk]. The transposed convolution is the gradient of a
-// convolution with respect to its input and the other way round, so one op serves as both; likewise the gradient of the
-// weight is the same op for both, with the roles of input and output swapped.
+// Convolutions of x[N, C, D1...Dk] with a weight [M, C / group, K1...Kk]. The transposed
+// convolution is the gradient of a convolution with respect to its input and the other way round,
+// so one op serves as both; likewise the gradient of the weight is the same op for both, with the
+// roles of input and output swapped.
 
 #include "ops/import_helpers.h"
 #include "ops/window_import.h"
@@ -17,13 +18,15 @@ std::vector<int64_t> constants(const Shape& shape, size_t from) {
   return values;
 }
 
-// What both directions need: a batch of images, a static weight, and a group that divides the weight's first dim.
+// What both directions need: a batch of images, a static weight, and a group that divides the
+// weight's first dim.
 Expected<Window> check_operands(const InferInput& in) {
   const TensorType &x = in.type(0), &w = in.type(1);
   auto spatial = spatial_dims(x);
   if (!spatial) return tl::make_unexpected(spatial.error());
   const int64_t group = in.attrs.i("group", 1);
-  if (w.shape.size() != x.shape.size() || w.dtype != x.dtype || !ir::is_float(x.dtype) || ir::sample_dim(w.shape) >= 0) {
+  if (w.shape.size() != x.shape.size() || w.dtype != x.dtype || !ir::is_float(x.dtype) ||
+      ir::sample_dim(w.shape) >= 0) {
     return user_error("its weight " + ir::to_string(w) + " does not fit its input " + ir::to_string(x));
   }
   if (group < 1 || w.shape[0].constant % group != 0) {
@@ -62,7 +65,8 @@ Expected<std::vector<TensorType>> infer_transpose(const InferInput& in) {
   TensorType y{x.dtype, {x.shape[0], w.shape[1].constant * in.attrs.i("group", 1)}};
   for (size_t i = 0; i < output.size(); i++) {
     if (output[i] < 1 || window->positions(i, output[i]) != x.shape[2 + i].constant) {
-      return user_error("an output of " + std::to_string(output[i]) + " elements does not fit its input " + ir::to_string(x));
+      return user_error("an output of " + std::to_string(output[i]) + " elements does not fit its input " +
+                        ir::to_string(x));
     }
     y.shape.push_back(output[i]);
   }
@@ -76,7 +80,8 @@ Expected<std::vector<TensorType>> infer_grad_weight(const InferInput& in) {
   const int64_t group = in.attrs.i("group", 1);
   auto window = checked_window(in.attrs, in.attrs.ints("kernel"), spatial->size());
   if (!window) return tl::make_unexpected(window.error());
-  bool fits = dy.shape.size() == x.shape.size() && dy.shape[0] == x.shape[0] && group > 0 && x.shape[1].constant % group == 0;
+  bool fits =
+      dy.shape.size() == x.shape.size() && dy.shape[0] == x.shape[0] && group > 0 && x.shape[1].constant % group == 0;
   for (size_t i = 0; fits && i < spatial->size(); i++) {
     fits = dy.shape[2 + i] == Dim(window->positions(i, (*spatial)[i]));
   }
@@ -102,7 +107,8 @@ void gradient_conv(GradientBuilder& g) {
   if (!dy.valid()) return;
   const Attrs attrs = window_attrs(g.op().attrs);
   if (g.wants(0)) g.add_grad(0, g.emit("ConvTranspose", {dy, w}, with(attrs, "output", constants(g.type(x).shape, 2))));
-  if (g.wants(1)) g.add_grad(1, g.emit("ConvGradWeight", {x, dy}, with(attrs, "kernel", constants(g.type(w).shape, 2))));
+  if (g.wants(1))
+    g.add_grad(1, g.emit("ConvGradWeight", {x, dy}, with(attrs, "kernel", constants(g.type(w).shape, 2))));
   if (g.input(2).valid() && g.wants(2)) {
     std::vector<int64_t> axes{0};
     for (size_t i = 2; i < g.type(dy).shape.size(); i++) axes.push_back(static_cast<int64_t>(i));
@@ -115,7 +121,8 @@ void gradient_transpose(GradientBuilder& g) {
   if (!dy.valid()) return;
   const Attrs attrs = window_attrs(g.op().attrs);
   if (g.wants(0)) g.add_grad(0, g.emit("Conv", {dy, w}, attrs));
-  if (g.wants(1)) g.add_grad(1, g.emit("ConvGradWeight", {dy, x}, with(attrs, "kernel", constants(g.type(w).shape, 2))));
+  if (g.wants(1))
+    g.add_grad(1, g.emit("ConvGradWeight", {dy, x}, with(attrs, "kernel", constants(g.type(w).shape, 2))));
 }
 
 // Two operations per tap of the weight, and position of the smaller image.
@@ -164,8 +171,8 @@ Expected<void> import_conv(ImportContext& c) {
   return {};
 }
 
-// Sizes of the output and the padding of the convolution whose transpose this is: whichever of `pads`, `auto_pad` and
-// `output_shape` the node has.
+// Sizes of the output and the padding of the convolution whose transpose this is: whichever of
+// `pads`, `auto_pad` and `output_shape` the node has.
 Expected<std::vector<int64_t>> transposed_sizes(ImportContext& c, const std::vector<int64_t>& in, Window* window) {
   const Attrs& attrs = c.attrs();
   std::vector<int64_t> extra = attrs.ints("output_padding"), output = attrs.ints("output_shape");
@@ -173,7 +180,8 @@ Expected<std::vector<int64_t>> transposed_sizes(ImportContext& c, const std::vec
   // Some exporters write batch and channels too.
   if (output.size() == in.size() + 2) output.erase(output.begin(), output.begin() + 2);
   if (extra.size() != in.size() || (!output.empty() && output.size() != in.size())) {
-    return user_error("its `output_padding` or `output_shape` does not fit " + std::to_string(in.size()) + " spatial dims");
+    return user_error("its `output_padding` or `output_shape` does not fit " + std::to_string(in.size()) +
+                      " spatial dims");
   }
   const std::string auto_pad = attrs.s("auto_pad", "NOTSET");
   const bool same = auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER";
@@ -215,9 +223,11 @@ Expected<void> import_transpose(ImportContext& c) {
 
 }  // namespace
 
-const OpDef kConvOp = {"Conv", infer_conv, gradient_conv, nullptr, flops_conv, {{"Conv", "", 1, kLastOpset, import_conv}}};
-const OpDef kConvTransposeOp = {"ConvTranspose", infer_transpose, gradient_transpose, nullptr, flops_transpose,
-                                {{"ConvTranspose", "", 1, kLastOpset, import_transpose}}};
+const OpDef kConvOp = {"Conv",  infer_conv, gradient_conv,
+                       nullptr, flops_conv, {{"Conv", "", 1, kLastOpset, import_conv}}};
+const OpDef kConvTransposeOp = {"ConvTranspose",    infer_transpose,
+                                gradient_transpose, nullptr,
+                                flops_transpose,    {{"ConvTranspose", "", 1, kLastOpset, import_transpose}}};
 const OpDef kConvGradWeightOp = {"ConvGradWeight", infer_grad_weight, nullptr, kBackwardOnly, flops_grad_weight, {}, 1};
 
 }  // namespace piper::ops

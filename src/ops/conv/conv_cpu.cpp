@@ -1,5 +1,5 @@
-// Convolutions on the CPU: f32 by oneDNN, in whatever layout it is fastest in; f64 (tests and checks), and what oneDNN
-// has no primitive for, by loops.
+// Convolutions on the CPU: f32 by oneDNN, in whatever layout it is fastest in; f64 (tests and
+// checks), and what oneDNN has no primitive for, by loops.
 
 #include <algorithm>
 #include <memory>
@@ -64,7 +64,8 @@ class OneThread {
   int before_;
 };
 
-// A primitive with its arguments, executed without allocating. Slots hold pointers, set before each run.
+// A primitive with its arguments, executed without allocating. Slots hold pointers, set before each
+// run.
 class Call {
  public:
   Call() = default;
@@ -77,7 +78,8 @@ class Call {
   }
   void set(size_t i, const void* data) { dnnl_memory_set_data_handle(args_[i].memory, const_cast<void*>(data)); }
   void run() {
-    const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream_.get(), static_cast<int>(args_.size()), args_.data());
+    const dnnl_status_t status =
+        dnnl_primitive_execute(primitive_.get(), stream_.get(), static_cast<int>(args_.size()), args_.data());
     PIPER_CHECK(status == dnnl_success, "a oneDNN convolution failed");
   }
 
@@ -90,7 +92,8 @@ class Call {
 
 size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// One convolution in one direction: its operands are reordered to the layouts that the primitive wants, and back.
+// One convolution in one direction: its operands are reordered to the layouts that the primitive
+// wants, and back.
 class Convolution {
  public:
   Convolution(const Geometry& g, Direction direction, bool bias);
@@ -101,7 +104,7 @@ class Convolution {
  private:
   struct Operand {
     int arg = 0;
-    bool moved = false;    // lies in scratch in another layout
+    bool moved = false;  // lies in scratch in another layout
     size_t offset = 0;
     Call reorder;
   };
@@ -131,7 +134,8 @@ Dims joined(Dims head, const std::vector<int64_t>& rest) {
 Convolution::Convolution(const Geometry& g, Direction direction, bool bias) {
   using namespace dnnl;
   const Dims x = joined({g.n, g.c}, g.in), y = joined({g.n, g.m}, g.out);
-  const Dims w = g.group > 1 ? joined({g.group, g.m / g.group, g.c / g.group}, g.window.kernel) : joined({g.m, g.c}, g.window.kernel);
+  const Dims w = g.group > 1 ? joined({g.group, g.m / g.group, g.c / g.group}, g.window.kernel)
+                             : joined({g.m, g.c}, g.window.kernel);
   auto any = [](const Dims& dims) { return memory::desc(dims, memory::data_type::f32, memory::format_tag::any); };
   Dims dilations = g.window.dilations;  // oneDNN counts the gaps
   for (int64_t& d : dilations) d--;
@@ -140,10 +144,10 @@ Convolution::Convolution(const Geometry& g, Direction direction, bool bias) {
   const memory::desc bias_desc = bias ? plain_desc({g.m}) : memory::desc();
   const algorithm direct = algorithm::convolution_direct;
   const convolution_forward::primitive_desc forward(
-      bias ? convolution_forward::desc(prop_kind::forward_training, direct, any(x), any(w), bias_desc, any(y), g.window.strides,
-                                       dilations, g.window.begin, g.window.end)
-           : convolution_forward::desc(prop_kind::forward_training, direct, any(x), any(w), any(y), g.window.strides, dilations,
-                                       g.window.begin, g.window.end),
+      bias ? convolution_forward::desc(prop_kind::forward_training, direct, any(x), any(w), bias_desc, any(y),
+                                       g.window.strides, dilations, g.window.begin, g.window.end)
+           : convolution_forward::desc(prop_kind::forward_training, direct, any(x), any(w), any(y), g.window.strides,
+                                       dilations, g.window.begin, g.window.end),
       attr, cpu_engine());
   memory::desc library;
   primitive made;
@@ -156,7 +160,8 @@ Convolution::Convolution(const Geometry& g, Direction direction, bool bias) {
     made = convolution_forward(forward);
   } else if (direction == Direction::kInput) {
     const convolution_backward_data::primitive_desc backward(
-        convolution_backward_data::desc(direct, any(x), any(w), any(y), g.window.strides, dilations, g.window.begin, g.window.end),
+        convolution_backward_data::desc(direct, any(x), any(w), any(y), g.window.strides, dilations, g.window.begin,
+                                        g.window.end),
         attr, cpu_engine(), forward);
     add(DNNL_ARG_DIFF_DST, plain_desc(y), backward.diff_dst_desc(), false);
     add(DNNL_ARG_WEIGHTS, plain_desc(w), backward.weights_desc(), false);
@@ -165,7 +170,8 @@ Convolution::Convolution(const Geometry& g, Direction direction, bool bias) {
     made = convolution_backward_data(backward);
   } else {
     const convolution_backward_weights::primitive_desc backward(
-        convolution_backward_weights::desc(direct, any(x), any(w), any(y), g.window.strides, dilations, g.window.begin, g.window.end),
+        convolution_backward_weights::desc(direct, any(x), any(w), any(y), g.window.strides, dilations, g.window.begin,
+                                           g.window.end),
         attr, cpu_engine(), forward);
     add(DNNL_ARG_SRC, plain_desc(x), backward.src_desc(), false);
     add(DNNL_ARG_DIFF_DST, plain_desc(y), backward.diff_dst_desc(), false);
@@ -190,8 +196,10 @@ void Convolution::add(int arg, const dnnl::memory::desc& plain, const dnnl::memo
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     const dnnl::reorder::primitive_desc pd(cpu_engine(), from, cpu_engine(), to, attr);
-    // A reorder between plain and blocked layouts needs no memory of its own; should one ever, there is room.
-    operand.reorder = Call(dnnl::reorder(pd), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc()}});
+    // A reorder between plain and blocked layouts needs no memory of its own; should one ever,
+    // there is room.
+    operand.reorder = Call(dnnl::reorder(pd),
+                           {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc()}});
     scratch_bytes_ += aligned(pd.scratchpad_desc().get_size());
   }
   arguments_.emplace_back(arg, wanted);
@@ -230,8 +238,8 @@ class LibraryKernel final : public Kernel {
   bool bias_;
 };
 
-// The samples are cut into a few fixed parts, which are summed in order: oneDNN alone would cut them by the number of
-// threads, and another number would give other bits.
+// The samples are cut into a few fixed parts, which are summed in order: oneDNN alone would cut
+// them by the number of threads, and another number would give other bits.
 class LibraryWeightKernel final : public Kernel {
  public:
   LibraryWeightKernel(const Geometry& g, bool accumulate) : g_(g), accumulate_(accumulate) {
@@ -252,12 +260,13 @@ class LibraryWeightKernel final : public Kernel {
     std::byte* scratch = static_cast<std::byte*>(context.scratch);
     float* partial = reinterpret_cast<float*>(scratch + parts_.size() * part_bytes_);
     const float *x = static_cast<const float*>(in[0]), *dy = static_cast<const float*>(in[1]);
-    const int64_t stride = static_cast<int64_t>(partial_bytes_ / sizeof(float)), count = static_cast<int64_t>(parts_.size());
+    const int64_t stride = static_cast<int64_t>(partial_bytes_ / sizeof(float)),
+                  count = static_cast<int64_t>(parts_.size());
 #pragma omp parallel for schedule(static) if (count > 1)
     for (int64_t p = 0; p < count; p++) {
       Part& part = parts_[static_cast<size_t>(p)];
-      part.convolution->run(x + part.begin * g_.input_size(), dy + part.begin * g_.output_size(), nullptr, partial + p * stride,
-                            scratch + static_cast<size_t>(p) * part_bytes_);
+      part.convolution->run(x + part.begin * g_.input_size(), dy + part.begin * g_.output_size(), nullptr,
+                            partial + p * stride, scratch + static_cast<size_t>(p) * part_bytes_);
     }
     float* dw = static_cast<float*>(out[0]);
     parallel_ranges(g_.weight_size(), count, [&](int64_t begin, int64_t end) {
@@ -341,7 +350,8 @@ class LoopKernel final : public Kernel {
   Direction direction_;
   bool bias_, accumulate_;
   WindowLoops loops_{g_.window, g_.in, g_.out};
-  int64_t input_ = ir::num_elements(g_.in), output_ = ir::num_elements(g_.out), taps_ = ir::num_elements(g_.window.kernel);
+  int64_t input_ = ir::num_elements(g_.in), output_ = ir::num_elements(g_.out),
+          taps_ = ir::num_elements(g_.window.kernel);
   int64_t inputs_ = g_.c / g_.group, outputs_ = g_.m / g_.group;  // channels of a group
 };
 

@@ -1,4 +1,5 @@
-// What kernels that use oneDNN share. oneDNN's headers stay in the .cpp files that include this one.
+// What kernels that use oneDNN share. oneDNN's headers stay in the .cpp files that include this
+// one.
 #pragma once
 
 #include <dnnl.hpp>

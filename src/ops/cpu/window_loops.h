@@ -1,4 +1,5 @@
-// Loops over the pairs of input and output elements that the taps of a window connect, for one to three spatial dims.
+// Loops over the pairs of input and output elements that the taps of a window connect, for one to
+// three spatial dims.
 #pragma once
 
 #include <algorithm>

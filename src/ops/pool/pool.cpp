@@ -1,5 +1,5 @@
-// Poolings of x[N, C, D1...Dk]. MaxPool keeps where in its plane each maximum was (the first of equal ones), which is all
-// that its gradient needs.
+// Poolings of x[N, C, D1...Dk]. MaxPool keeps where in its plane each maximum was (the first of
+// equal ones), which is all that its gradient needs.
 
 #include <algorithm>
 
@@ -97,8 +97,10 @@ Expected<void> import_max(ImportContext& c) {
   if (!c.output_used(1)) return {};
   std::vector<int64_t> planes;  // channels and spatial sizes
   for (size_t i = 1; i < c.type(x).shape.size(); i++) planes.push_back(c.type(x).shape[i].constant);
-  c.set_output(1, c.emit("MaxPoolIndices", {results[1]},
-                         {{"planes", planes}, {"rows", c.type(x).shape[0].batch}, {"column_major", c.attrs().i("storage_order")}}));
+  c.set_output(
+      1,
+      c.emit("MaxPoolIndices", {results[1]},
+             {{"planes", planes}, {"rows", c.type(x).shape[0].batch}, {"column_major", c.attrs().i("storage_order")}}));
   return {};
 }
 
@@ -121,11 +123,16 @@ Expected<void> import_global_max(ImportContext& c) {
 
 }  // namespace
 
-const OpDef kAveragePoolOp = {"AveragePool", infer_average, gradient_average, nullptr, flops_per_tap,
-                              {{"AveragePool", "", 1, kLastOpset, import_average}}};
+const OpDef kAveragePoolOp = {"AveragePool", infer_average, gradient_average,
+                              nullptr,       flops_per_tap, {{"AveragePool", "", 1, kLastOpset, import_average}}};
 const OpDef kAveragePoolGradOp = {"AveragePoolGrad", infer_grad, nullptr, kBackwardOnly, flops_of_taps, {}};
-const OpDef kMaxPoolOp = {"MaxPool", infer_max, gradient_max, nullptr, flops_per_tap,
-                          {{"MaxPool", "", 1, kLastOpset, import_max}, {"GlobalMaxPool", "", 1, kLastOpset, import_global_max}}};
+const OpDef kMaxPoolOp = {
+    "MaxPool",
+    infer_max,
+    gradient_max,
+    nullptr,
+    flops_per_tap,
+    {{"MaxPool", "", 1, kLastOpset, import_max}, {"GlobalMaxPool", "", 1, kLastOpset, import_global_max}}};
 const OpDef kMaxPoolGradOp = {"MaxPoolGrad", infer_grad, nullptr, kBackwardOnly, flops_of_dy, {}};
 const OpDef kMaxPoolIndicesOp = {"MaxPoolIndices", infer_indices, nullptr, kIntegerResult, flops_none, {}};
 

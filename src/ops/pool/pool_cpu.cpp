@@ -18,8 +18,12 @@ std::vector<int64_t> tail(const std::vector<int64_t>& shape) { return {shape.beg
 // Planes of `in` elements that become, or come from, planes of `out` elements.
 struct Pooling {
   Pooling(const ir::Attrs& attrs, const std::vector<int64_t>& large, const std::vector<int64_t>& small)
-      : window(window_of(attrs, attrs.ints("kernel"))), loops(window, tail(large), tail(small)), planes(large[0] * large[1]),
-        in(ir::num_elements(tail(large))), out(ir::num_elements(tail(small))), taps(ir::num_elements(window.kernel)) {}
+      : window(window_of(attrs, attrs.ints("kernel"))),
+        loops(window, tail(large), tail(small)),
+        planes(large[0] * large[1]),
+        in(ir::num_elements(tail(large))),
+        out(ir::num_elements(tail(small))),
+        taps(ir::num_elements(window.kernel)) {}
 
   template <class Fn>
   void each_plane(const Fn& fn) const {
@@ -35,7 +39,8 @@ struct Pooling {
 
 template <class T>
 void max_plane(const Pooling& p, const T* x, T* y, int32_t* index) {
-  constexpr T kLowest = std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
+  constexpr T kLowest =
+      std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
   std::fill(y, y + p.out, kLowest);
   std::fill(index, index + p.out, -1);
   p.loops.each([&](int64_t from, int64_t to, int64_t) {
@@ -47,8 +52,10 @@ void max_plane(const Pooling& p, const T* x, T* y, int32_t* index) {
   });
 }
 
-// By how much each output element divides its sum: its taps on elements, and on padding when that counts.
-std::vector<double> divisors(const Pooling& p, const std::vector<int64_t>& large, const std::vector<int64_t>& small, bool padding) {
+// By how much each output element divides its sum: its taps on elements, and on padding when that
+// counts.
+std::vector<double> divisors(const Pooling& p, const std::vector<int64_t>& large, const std::vector<int64_t>& small,
+                             bool padding) {
   std::vector<double> counts(1, 1.0);
   for (size_t i = 0; i < p.window.rank(); i++) {
     const Window& w = p.window;
@@ -86,7 +93,8 @@ std::unique_ptr<Kernel> make_cpu_MaxPool(const KernelSpec& spec) {
 }
 
 std::unique_ptr<Kernel> make_cpu_MaxPoolGrad(const KernelSpec& spec) {
-  const int64_t in_size = ir::num_elements(tail(spec.outputs[0].shape)), out_size = ir::num_elements(tail(spec.inputs[0].shape));
+  const int64_t in_size = ir::num_elements(tail(spec.outputs[0].shape)),
+                out_size = ir::num_elements(tail(spec.inputs[0].shape));
   const int64_t planes = spec.inputs[0].shape[0] * spec.inputs[0].shape[1];
   return visit_float(spec.inputs[0].dtype, [&](auto tag) {
     using T = tag_type<decltype(tag)>;
@@ -117,7 +125,8 @@ std::unique_ptr<Kernel> make_cpu_MaxPoolIndices(const KernelSpec& spec) {
     if (!column_major || index < 0) return index;
     int64_t result = 0;
     for (size_t i = sizes.size(), rest = static_cast<size_t>(index); i-- > 0; rest /= static_cast<size_t>(sizes[i])) {
-      const int64_t before = std::accumulate(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(i), int64_t{1}, std::multiplies<>());
+      const int64_t before = std::accumulate(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(i), int64_t{1},
+                                             std::multiplies<>());
       result += static_cast<int64_t>(rest) % sizes[i] * before;
     }
     return result;
@@ -132,7 +141,8 @@ std::unique_ptr<Kernel> make_cpu_MaxPoolIndices(const KernelSpec& spec) {
 
 std::unique_ptr<Kernel> make_cpu_AveragePool(const KernelSpec& spec) {
   const Pooling p(spec.attrs, spec.inputs[0].shape, spec.outputs[0].shape);
-  const std::vector<double> divisor = divisors(p, spec.inputs[0].shape, spec.outputs[0].shape, spec.attrs.i("count_include_pad") != 0);
+  const std::vector<double> divisor =
+      divisors(p, spec.inputs[0].shape, spec.outputs[0].shape, spec.attrs.i("count_include_pad") != 0);
   return visit_float(spec.inputs[0].dtype, [&](auto tag) {
     using T = tag_type<decltype(tag)>;
     return kernel_from([=](const void* const* in, void* const* out, const RunContext&) {
@@ -149,7 +159,8 @@ std::unique_ptr<Kernel> make_cpu_AveragePool(const KernelSpec& spec) {
 
 std::unique_ptr<Kernel> make_cpu_AveragePoolGrad(const KernelSpec& spec) {
   const Pooling p(spec.attrs, spec.outputs[0].shape, spec.inputs[0].shape);
-  const std::vector<double> divisor = divisors(p, spec.outputs[0].shape, spec.inputs[0].shape, spec.attrs.i("count_include_pad") != 0);
+  const std::vector<double> divisor =
+      divisors(p, spec.outputs[0].shape, spec.inputs[0].shape, spec.attrs.i("count_include_pad") != 0);
   return visit_float(spec.inputs[0].dtype, [&](auto tag) {
     using T = tag_type<decltype(tag)>;
     return kernel_from([=](const void* const* in, void* const* out, const RunContext&) {
@@ -157,7 +168,9 @@ std::unique_ptr<Kernel> make_cpu_AveragePoolGrad(const KernelSpec& spec) {
         const T* dy = static_cast<const T*>(in[0]) + plane * p.out;
         T* dx = static_cast<T*>(out[0]) + plane * p.in;
         std::fill(dx, dx + p.in, T(0));
-        p.loops.each([&](int64_t from, int64_t to, int64_t) { dx[from] += dy[to] / static_cast<T>(divisor[static_cast<size_t>(to)]); });
+        p.loops.each([&](int64_t from, int64_t to, int64_t) {
+          dx[from] += dy[to] / static_cast<T>(divisor[static_cast<size_t>(to)]);
+        });
       });
     });
   });

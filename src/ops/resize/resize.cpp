@@ -1,5 +1,5 @@
-// Resize as one linear resampling per dim that changes: y = R x along `axis`, where a row of R has one (nearest), two
-// (linear) or four (cubic) weights. Its gradient is the transpose.
+// Resize as one linear resampling per dim that changes: y = R x along `axis`, where a row of R has
+// one (nearest), two (linear) or four (cubic) weights. Its gradient is the transpose.
 
 #include <cmath>
 
@@ -14,8 +14,10 @@ using support::user_error;
 Expected<std::vector<TensorType>> infer_along(const InferInput& in, const char* before, const char* after) {
   TensorType y = in.type(0);
   const size_t axis = static_cast<size_t>(in.attrs.i("axis"));
-  if (!ir::is_float(y.dtype) || axis >= y.shape.size() || y.shape[axis] != Dim(in.attrs.i(before)) || in.attrs.i(after) < 1) {
-    return user_error("it resamples dim " + std::to_string(axis) + " of " + ir::to_string(y) + " to " + std::to_string(in.attrs.i(after)));
+  if (!ir::is_float(y.dtype) || axis >= y.shape.size() || y.shape[axis] != Dim(in.attrs.i(before)) ||
+      in.attrs.i(after) < 1) {
+    return user_error("it resamples dim " + std::to_string(axis) + " of " + ir::to_string(y) + " to " +
+                      std::to_string(in.attrs.i(after)));
   }
   y.shape[axis] = in.attrs.i(after);
   return std::vector<TensorType>{y};
@@ -60,15 +62,19 @@ Expected<std::vector<Change>> changes(ImportContext& c, size_t scales_at, size_t
   const std::optional<std::vector<double>> scales = c.has_input(scales_at) ? c.known_floats(scales_at) : std::nullopt;
   const bool by_size = sizes != nullptr && !sizes->empty(), by_scale = !by_size && scales && !scales->empty();
   if (!by_size && !by_scale) return user_error("neither its scales nor its sizes are known when the model is read");
-  if ((by_size ? sizes->size() : scales->size()) != axes->size()) return user_error("its scales or sizes do not fit " + ir::to_string(shape));
+  if ((by_size ? sizes->size() : scales->size()) != axes->size())
+    return user_error("its scales or sizes do not fit " + ir::to_string(shape));
   std::vector<Change> found;
   for (size_t i = 0; i < axes->size(); i++) {
     const Dim from = shape[static_cast<size_t>((*axes)[i])];
     if (by_size ? (*sizes)[i] == from : (*scales)[i] == 1) continue;
-    if (!from.is_static() || (by_size && !(*sizes)[i].is_static())) return user_error("it resizes a dim that depends on the batch size: " + ir::to_string(shape));
+    if (!from.is_static() || (by_size && !(*sizes)[i].is_static()))
+      return user_error("it resizes a dim that depends on the batch size: " + ir::to_string(shape));
     Change change{(*axes)[i], from.constant, 0, 1};
-    change.scale = by_size ? static_cast<double>((*sizes)[i].constant) / static_cast<double>(from.constant) : (*scales)[i];
-    change.to = by_size ? (*sizes)[i].constant : static_cast<int64_t>(std::floor(static_cast<double>(from.constant) * change.scale));
+    change.scale =
+        by_size ? static_cast<double>((*sizes)[i].constant) / static_cast<double>(from.constant) : (*scales)[i];
+    change.to = by_size ? (*sizes)[i].constant
+                        : static_cast<int64_t>(std::floor(static_cast<double>(from.constant) * change.scale));
     if (change.to < 1) return user_error("it resizes a dim of " + std::to_string(from.constant) + " to nothing");
     found.push_back(change);
   }
@@ -100,19 +106,26 @@ Expected<void> import_resize(ImportContext& c) {
   const std::string coordinates = attrs.s("coordinate_transformation_mode", "half_pixel");
   if (auto ok = check_mode(mode); !ok) return ok;
   bool known = false;
-  for (const char* name : {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn"}) {
+  for (const char* name : {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+                           "tf_half_pixel_for_nn"}) {
     known = known || coordinates == name;
   }
   if (!known) return user_error("its coordinate_transformation_mode is `" + coordinates + "`");
   known = false;
-  for (const char* name : {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"}) known = known || nearest == name;
+  for (const char* name : {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"})
+    known = known || nearest == name;
   if (!known) return user_error("its nearest_mode is `" + nearest + "`");
   if (attrs.i("antialias") != 0) return user_error("it resizes with `antialias`, which is not supported");
-  if (attrs.s("keep_aspect_ratio_policy", "stretch") != "stretch") return user_error("its keep_aspect_ratio_policy is not `stretch`");
+  if (attrs.s("keep_aspect_ratio_policy", "stretch") != "stretch")
+    return user_error("its keep_aspect_ratio_policy is not `stretch`");
   auto list = changes(c, 2, 3);
   if (!list) return tl::make_unexpected(list.error());
-  return emit_changes(c, *list, {{"mode", mode}, {"coordinates", coordinates}, {"nearest", nearest},
-                                 {"cubic_a", attrs.f("cubic_coeff_a", -0.75)}, {"exclude_outside", attrs.i("exclude_outside")}});
+  return emit_changes(c, *list,
+                      {{"mode", mode},
+                       {"coordinates", coordinates},
+                       {"nearest", nearest},
+                       {"cubic_a", attrs.f("cubic_coeff_a", -0.75)},
+                       {"exclude_outside", attrs.i("exclude_outside")}});
 }
 
 // Before opset 11 there was one way to place samples.
@@ -121,13 +134,20 @@ Expected<void> import_upsample(ImportContext& c) {
   if (auto ok = check_mode(mode); !ok) return ok;
   auto list = changes(c, 1, 2);
   if (!list) return tl::make_unexpected(list.error());
-  return emit_changes(c, *list, {{"mode", mode}, {"coordinates", std::string("asymmetric")}, {"nearest", std::string("floor")}});
+  return emit_changes(c, *list,
+                      {{"mode", mode}, {"coordinates", std::string("asymmetric")}, {"nearest", std::string("floor")}});
 }
 
 }  // namespace
 
-const OpDef kResampleOp = {"Resample", infer_resample, gradient, nullptr, flops_per_weight,
-                           {{"Resize", "", 11, kLastOpset, import_resize}, {"Resize", "", 10, 10, import_upsample}, {"Upsample", "", 9, 9, import_upsample}}};
+const OpDef kResampleOp = {"Resample",
+                           infer_resample,
+                           gradient,
+                           nullptr,
+                           flops_per_weight,
+                           {{"Resize", "", 11, kLastOpset, import_resize},
+                            {"Resize", "", 10, 10, import_upsample},
+                            {"Upsample", "", 9, 9, import_upsample}}};
 const OpDef kResampleGradOp = {"ResampleGrad", infer_grad, nullptr, kBackwardOnly, flops_per_weight, {}};
 
 }  // namespace piper::ops

@@ -50,8 +50,8 @@ std::vector<double> taps(const ir::Attrs& attrs, double x, int64_t* first) {
   if (mode == "linear") return {1 - t, t};
   --*first;
   const double a = attrs.f("cubic_a", -0.75);
-  auto near = [a](double d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };              // d in [0, 1]
-  auto far = [a](double d) { return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a; };         // d in [1, 2]
+  auto near = [a](double d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };       // d in [0, 1]
+  auto far = [a](double d) { return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a; };  // d in [1, 2]
   return {far(1 + t), near(t), near(1 - t), far(2 - t)};
 }
 
@@ -88,7 +88,8 @@ std::unique_ptr<Kernel> make(const KernelSpec& spec, bool back) {
   if (back) {
     for (Weight& w : list) std::swap(w.from, w.to);
   }
-  const int64_t in_size = shape[static_cast<size_t>(axis)] * inner, out_size = spec.outputs[0].shape[static_cast<size_t>(axis)] * inner;
+  const int64_t in_size = shape[static_cast<size_t>(axis)] * inner,
+                out_size = spec.outputs[0].shape[static_cast<size_t>(axis)] * inner;
   return visit_float(spec.inputs[0].dtype, [&](auto tag) {
     using T = tag_type<decltype(tag)>;
     return kernel_from([=](const void* const* in, void* const* out, const RunContext&) {

@@ -42,9 +42,12 @@ std::string train(const ir::Train& t) {
   text += format("schedule {} warmup {} total {} floor {}\n", kSchedule[static_cast<int>(t.schedule.kind)], t.schedule.warmup, t.schedule.total, t.schedule.floor);
   for (const std::string& glob : t.no_decay) text += format("no_decay {}\n", glob);
   for (const ir::InitRule& r : t.init) text += format("init {} {} {} {}\n", r.glob, kInit[static_cast<int>(r.kind)], r.a, r.b);
-  text += format("batch {} seed {} precision {} clip {} on_nonfinite {} coupled {}{}\n", t.batch, t.seed, ir::dtype_name(t.precision),
-                 t.clip_norm ? format("{}", *t.clip_norm) : "-", t.skip_nonfinite ? "skip" : "stop", t.coupled_groups,
-                 t.batch_norm == ir::Train::BatchNorm::kUnsaid ? "" : t.batch_norm == ir::Train::BatchNorm::kTraining ? " batch_norm training" : " batch_norm as_exported");
+  text += format("batch {} seed {} precision {} clip {} on_nonfinite {} coupled {}{}\n", t.batch, t.seed,
+                 ir::dtype_name(t.precision), t.clip_norm ? format("{}", *t.clip_norm) : "-",
+                 t.skip_nonfinite ? "skip" : "stop", t.coupled_groups,
+                 t.batch_norm == ir::Train::BatchNorm::kUnsaid     ? ""
+                 : t.batch_norm == ir::Train::BatchNorm::kTraining ? " batch_norm training"
+                                                                   : " batch_norm as_exported");
   return text;
 }
 
