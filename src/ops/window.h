@@ -3,6 +3,7 @@
 // all ends). For both sides of an op.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -17,6 +18,13 @@ struct Window {
   size_t rank() const { return kernel.size(); }
   // Elements from the first tap to the last.
   int64_t extent(size_t i) const { return (kernel[i] - 1) * dilations[i] + 1; }
+  // The taps [first, end) of position `o` that are on elements [low, high); those of the padding count from below 0.
+  std::pair<int64_t, int64_t> taps(size_t i, int64_t o, int64_t low, int64_t high) const {
+    const int64_t start = o * strides[i] - begin[i], d = dilations[i];
+    const int64_t first = std::max<int64_t>(0, (low - start + d - 1) / d);
+    const int64_t end = start >= high ? 0 : std::min(kernel[i], (high - start + d - 1) / d);
+    return {first, std::max(first, end)};
+  }
   // Positions over `size` elements; 0 when it does not fit. `ceil`: the last position may hang over
   // the end padding, but must start before it.
   int64_t positions(size_t i, int64_t size, bool ceil = false) const {

@@ -31,7 +31,8 @@ Expected<std::vector<int64_t>> per_dim(const Attrs& attrs, const std::string& na
     return user_error("`" + name + "` has " + std::to_string(values.size()) + " values, not " + std::to_string(count));
   }
   for (int64_t value : values) {
-    if (value < least) return user_error("`" + name + "` has a value of " + std::to_string(value));
+    if (value < least || value > kLargestSize)
+      return user_error("`" + name + "` has a value of " + std::to_string(value));
   }
   return values;
 }
@@ -92,7 +93,7 @@ Expected<Window> checked_window(const Attrs& attrs, std::vector<int64_t> kernel,
                       " spatial dims");
   }
   for (int64_t size : kernel) {
-    if (size < 1) return user_error("a dim of its kernel is " + std::to_string(size));
+    if (size < 1 || size > kLargestSize) return user_error("a dim of its kernel is " + std::to_string(size));
   }
   return window_of(attrs, std::move(kernel));
 }

@@ -8,6 +8,9 @@
 
 namespace piper::ops {
 
+// Sizes above are refused: products of a few of them stay far inside 64 bits.
+constexpr int64_t kLargestSize = int64_t{1} << 30;
+
 // The dims after batch and channel, which must not depend on the batch size.
 Expected<std::vector<int64_t>> spatial_dims(const TensorType& x);
 

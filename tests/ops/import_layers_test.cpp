@@ -128,6 +128,7 @@ TEST_CASE("Resize refuses what it does not do") {
              {B, 1, 2});
   check_values(nearest, {{0, {1, 2, 3, 4}}}, {B, 1, 2}, {1, 3});
   CHECK(resize({}, {Dim(0, 2), 1, 4}).import().find("depends on the batch size") != std::string::npos);
+  CHECK(resize({}, {B, 1, int64_t{1} << 40}).import().find("too much") != std::string::npos);
   CHECK(resize({}, {B, 1, 0}).import().find("to nothing") != std::string::npos);
   CHECK(resize({{"antialias", int64_t{1}}}, {B, 1, 2}).import().find("antialias") != std::string::npos);
   CHECK(resize({{"coordinate_transformation_mode", std::string("tf_crop_and_resize")}}, {B, 1, 2})

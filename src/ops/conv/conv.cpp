@@ -183,6 +183,12 @@ Expected<std::vector<int64_t>> transposed_sizes(ImportContext& c, const std::vec
     return user_error("its `output_padding` or `output_shape` does not fit " + std::to_string(in.size()) +
                       " spatial dims");
   }
+  for (const auto* sizes : {&extra, &output}) {
+    for (int64_t size : *sizes) {
+      if (size < 0 || size > kLargestSize)
+        return user_error("its `output_padding` or `output_shape` has a value of " + std::to_string(size));
+    }
+  }
   const std::string auto_pad = attrs.s("auto_pad", "NOTSET");
   const bool same = auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER";
   std::vector<int64_t> sizes;

@@ -7,6 +7,8 @@ namespace {
 using Ints = std::vector<int64_t>;
 
 CaseInput tensor(Ints shape) { return {.shape = std::move(shape)}; }
+// Too much for central differences.
+CaseInput large(Ints shape) { return {.shape = std::move(shape), .gradient = false}; }
 CaseInput values(Ints shape, std::vector<double> v) { return {.shape = std::move(shape), .values = std::move(v)}; }
 const CaseInput kAbsent{.present = false};
 
@@ -60,6 +62,7 @@ std::vector<OpCase> conv_cases() {
        "Conv",
        window({1, 2, 1}, {1, 1, 1}, {0, 1, 1, 1, 0, 1}),
        {tensor({2, 2, 3, 4, 3}), tensor({3, 2, 2, 2, 3}), kAbsent}},
+      {"several blocks of channels", "Conv", kSame, {large({3, 35, 9, 9}), large({70, 35, 3, 3}), large({70})}},
       {"no samples", "Conv", kPlain, {tensor({0, 1, 2, 2}), tensor({1, 1, 2, 2}), kAbsent}},
       {"transposed by hand",
        "ConvTranspose",
@@ -88,6 +91,14 @@ std::vector<OpCase> conv_cases() {
        "ConvGradWeight",
        with(kSame, "kernel", {3, 3}),
        {tensor({5, 3, 5, 4}), tensor({5, 18, 5, 4})}},
+      {"transposed, several blocks of channels",
+       "ConvTranspose",
+       with(kSame, "output", {9, 9}),
+       {large({3, 70, 9, 9}), large({70, 35, 3, 3})}},
+      {"weight gradient, several blocks of channels",
+       "ConvGradWeight",
+       with(kSame, "kernel", {3, 3}),
+       {tensor({3, 35, 9, 9}), tensor({3, 70, 9, 9})}},
       {"weight gradient of one sample",
        "ConvGradWeight",
        with(kUneven, "kernel", {3, 2}),

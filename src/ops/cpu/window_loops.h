@@ -2,7 +2,6 @@
 // three spatial dims.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -22,10 +21,8 @@ class WindowLoops {
       axis.dilation = window.dilations[i];
       axis.positions.clear();
       for (int64_t o = 0; o < out[i]; o++) {
-        const int64_t start = o * window.strides[i] - window.begin[i], d = axis.dilation;
-        const int64_t first = start < 0 ? (-start + d - 1) / d : 0;
-        const int64_t end = start >= in[i] ? 0 : std::min(axis.kernel, (in[i] - start + d - 1) / d);
-        axis.positions.push_back({start, first, std::max(first, end)});
+        const auto [first, end] = window.taps(i, o, 0, in[i]);
+        axis.positions.push_back({o * window.strides[i] - window.begin[i], first, end});
       }
     }
   }

@@ -63,12 +63,8 @@ std::vector<double> divisors(const Pooling& p, const std::vector<int64_t>& large
     std::vector<double> next;
     for (double before : counts) {
       for (int64_t o = 0; o < small[2 + i]; o++) {
-        int64_t inside = 0;
-        for (int64_t k = 0; k < w.kernel[i]; k++) {
-          const int64_t at = o * w.strides[i] - w.begin[i] + k * w.dilations[i];
-          inside += at >= low && at < high ? 1 : 0;
-        }
-        next.push_back(before * static_cast<double>(inside));
+        const auto [first, end] = w.taps(i, o, low, high);
+        next.push_back(before * static_cast<double>(end - first));
       }
     }
     counts = std::move(next);

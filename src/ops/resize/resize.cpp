@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/import_helpers.h"
+#include "ops/window_import.h"
 
 namespace piper::ops {
 
@@ -73,9 +74,13 @@ Expected<std::vector<Change>> changes(ImportContext& c, size_t scales_at, size_t
     Change change{(*axes)[i], from.constant, 0, 1};
     change.scale =
         by_size ? static_cast<double>((*sizes)[i].constant) / static_cast<double>(from.constant) : (*scales)[i];
-    change.to = by_size ? (*sizes)[i].constant
-                        : static_cast<int64_t>(std::floor(static_cast<double>(from.constant) * change.scale));
-    if (change.to < 1) return user_error("it resizes a dim of " + std::to_string(from.constant) + " to nothing");
+    const double to = by_size ? static_cast<double>((*sizes)[i].constant)
+                              : std::floor(static_cast<double>(from.constant) * change.scale);
+    if (!(to >= 1 && to <= static_cast<double>(kLargestSize))) {
+      return user_error("it resizes a dim of " + std::to_string(from.constant) + " to " +
+                        (to < 1 ? "nothing" : "too much"));
+    }
+    change.to = static_cast<int64_t>(to);
     found.push_back(change);
   }
   return found;
