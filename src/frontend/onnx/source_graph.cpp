@@ -33,10 +33,12 @@ struct Unbound {
 
 class InputReader {
  public:
-  InputReader(const ImportOptions& options, SourceGraph* graph, Diagnostics& diagnostics)
-      : options_(options), graph_(graph), diagnostics_(diagnostics) {}
+  InputReader(const ImportOptions& options, TreatRules& treats, SourceGraph* graph,
+              Diagnostics& diagnostics)
+      : options_(options), treats_(treats), graph_(graph), diagnostics_(diagnostics) {}
 
   void run(const ::onnx::GraphProto& proto) {
+    for (const auto& info : proto.input()) find_kind(info);
     // The symbols of dim 0 mean the batch wherever they stand.
     for (const auto& info : proto.input()) {
       const auto& shape = info.type().tensor_type().shape();
@@ -50,16 +52,28 @@ class InputReader {
   }
 
  private:
-  static std::string kind_of(const ::onnx::ValueInfoProto& info) {
-    return metadata(info, kValueInfoMetadata, "pkg.torch.export.graph_signature.InputSpec.kind");
-  }
-  static bool is_weight(const ::onnx::ValueInfoProto& info) {
-    const std::string kind = kind_of(info);
-    return kind.find("PARAMETER") != std::string::npos || kind.find("BUFFER") != std::string::npos;
-  }
   // In files of IR below 4 every initializer is listed as an input too: its default, not data.
   bool is_data(const ::onnx::ValueInfoProto& info) const {
-    return !graph_->initializers.count(info.name()) && !is_weight(info);
+    return !graph_->initializers.count(info.name()) && !weights_.count(info.name());
+  }
+
+  // A file without weights has them among its inputs: the exporter or the strategy says which.
+  void find_kind(const ::onnx::ValueInfoProto& info) {
+    const std::string& name = info.name();
+    if (graph_->initializers.count(name)) return;
+    const std::string kind =
+        metadata(info, kValueInfoMetadata, "pkg.torch.export.graph_signature.InputSpec.kind");
+    const ir::Treat* treat = treats_.find(name, name);
+    if (treat != nullptr && treat->kind == ir::WeightKind::kConstant) {
+      treats_.refuse(*treat, "the file has no value of `" + name + "`");
+    } else if (treat != nullptr) {
+      weights_[name] = treat->kind;
+    } else if (kind.find("PARAMETER") != std::string::npos) {
+      weights_[name] = ir::WeightKind::kParameter;
+    } else if (kind.find("BUFFER") != std::string::npos ||
+               kind.find("CONSTANT") != std::string::npos) {
+      weights_[name] = ir::WeightKind::kBuffer;
+    }
   }
 
   void read(const ::onnx::ValueInfoProto& info) {
@@ -79,12 +93,13 @@ class InputReader {
           .help("export the model with the shapes of its inputs");
       return;
     }
-    const bool weight = is_weight(info);
+    const auto weight = weights_.find(info.name());
+    const bool is_weight = weight != weights_.end();
     for (int i = 0; i < tensor.shape().dim_size(); i++) {
-      type.shape.push_back(dim(info.name(), tensor.shape().dim(i), i, weight));
+      type.shape.push_back(dim(info.name(), tensor.shape().dim(i), i, is_weight));
     }
-    if (weight) {
-      graph_->weightless[info.name()] = type;
+    if (is_weight) {
+      graph_->weightless[info.name()] = {type, weight->second};
     } else {
       graph_->inputs.push_back({info.name(), type});
     }
@@ -135,8 +150,10 @@ class InputReader {
   }
 
   const ImportOptions& options_;
+  TreatRules& treats_;
   SourceGraph* graph_;
   Diagnostics& diagnostics_;
+  std::map<std::string, ir::WeightKind> weights_;  // inputs that are no data
   std::set<std::string> batch_symbols_;
   Unbound unbound_;
 };
@@ -150,7 +167,7 @@ void collect_infos(const ::onnx::GraphProto& proto, SourceGraph* graph) {
 }  // namespace
 
 std::optional<SourceGraph> make_source_graph(const ::onnx::ModelProto& model,
-                                             const ImportOptions& options,
+                                             const ImportOptions& options, TreatRules& treats,
                                              Diagnostics& diagnostics) {
   const int errors = diagnostics.error_count();
   SourceGraph graph;
@@ -162,7 +179,7 @@ std::optional<SourceGraph> make_source_graph(const ::onnx::ModelProto& model,
     diagnostics.report(Code::E0404, "the model has sparse initializers, which are not supported");
   }
   collect_infos(proto, &graph);
-  InputReader(options, &graph, diagnostics).run(proto);
+  InputReader(options, treats, &graph, diagnostics).run(proto);
   for (const auto& output : proto.output()) graph.outputs.push_back(output.name());
   if (!inline_functions(model, &graph.nodes, diagnostics)) return std::nullopt;
 
