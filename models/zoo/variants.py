@@ -18,6 +18,7 @@ from . import data, exporters, gpt, llama, mlp
 SIDECAR = "weights.bin"
 INLINE_BYTES = 64  # larger tensors go to the sidecar
 CONTEXT = 16
+SHORT = 12  # another length of sequence, for files that leave it open
 
 # The shared embedding has more than 1,024 elements: smaller ones are merged by value, and then a
 # file does not tell a shared weight from two of equal values.
@@ -189,6 +190,11 @@ def write(folder, golden, loss_of):
         source, _, target = family.names
         golden.write(model, tensors, (source, target), loss_of(family.language),
                      out / "golden.safetensors")
+        if family.language:
+            short = {name: tensor[:, :SHORT].contiguous() for name, tensor in tensors.items()}
+            data.write(short, out / "short_data.safetensors")
+            golden.write(model, short, (source, target), loss_of(True),
+                         out / "short_golden.safetensors", keep=[])
         sidecar = Sidecar()
         for variant in VARIANTS:
             if family_name not in variant.families.split():
