@@ -17,6 +17,7 @@ simpleStatement
     | fnStatement
     | meshStatement
     | dimStatement
+    | treatStatement
     | tagStatement
     | placeStatement
     | replicateStatement
@@ -43,6 +44,7 @@ letStatement: LET name '=' expr;
 fnStatement: FN name '(' (name (',' name)* ','?)? ')' '=' expr;
 meshStatement: MESH name '[' binding (',' binding)* ','? ']';
 dimStatement: DIM STRING '=' expr;
+treatStatement: TREAT STRING AS name;
 
 // Annotations and directives.
 tagStatement: TAG name '=' expr (WHERE expr)?;
@@ -139,6 +141,7 @@ TAG: 'tag';
 THEN: 'then';
 TIE: 'tie';
 TRAIN: 'train';
+TREAT: 'treat';
 TRUE: 'true';
 USE: 'use';
 ALL: 'all';

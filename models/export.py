@@ -11,7 +11,7 @@ from typing import Callable
 import torch
 import torch.nn.functional as F
 
-from zoo import check, data, exporters, golden, gpt, llama, mlp
+from zoo import check, data, exporters, golden, gpt, llama, mlp, variants
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -85,8 +85,12 @@ def export(name, entry):
 def main():
     torch.set_num_threads(1)  # a fixed order of summation
     torch.use_deterministic_algorithms(True)
-    for name in sys.argv[1:] or MODELS:
-        export(name, MODELS[name])
+    for name in sys.argv[1:] or [*MODELS, "variants"]:
+        if name == "variants":
+            variants.write(HERE / name, golden,
+                           lambda language: cross_entropy if language else F.mse_loss)
+        else:
+            export(name, MODELS[name])
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def torchscript(model, sample, names, path):
             training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False,
             input_names=[names[0]], output_names=[names[1]],
             dynamic_axes={names[0]: {0: "batch"}, names[1]: {0: "batch"}})
-    _save(onnx.load_from_string(buffer.getvalue()), path)
+    save(onnx.load_from_string(buffer.getvalue()), path)
 
 
 def dynamo(model, sample, names, path):
@@ -39,10 +39,10 @@ def dynamo(model, sample, names, path):
             model, (sample,), dynamo=True, opset_version=18, optimize=False, verbose=False,
             input_names=[names[0]], output_names=[names[1]],
             dynamic_shapes=({0: torch.export.Dim("batch")},))
-    _save(program.model_proto, path)
+    save(program.model_proto, path)
 
 
-def _save(model, path):
+def save(model, path):
     """Writes weights and graph into one file, with no absolute path of this machine inside."""
     for proto in [model.graph, *model.graph.node]:
         for entry in proto.metadata_props:

@@ -54,6 +54,7 @@ bool load_strategy(const std::string& model_path, const std::string& strategy_pa
   if (!loader.parse(strategy_path) || !loader.evaluate_header(strategy)) return false;
   frontend::ImportOptions import;
   import.dims = strategy.dims;
+  import.treats = strategy.treats;
   auto imported = frontend::import_onnx(model_path, import, diagnostics);
   if (!imported) return false;
   model = std::move(*imported);

@@ -2,32 +2,64 @@
 #include <fmt/format.h>
 
 #include "cli/cli.h"
+#include "cli/compile_model.h"
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/inspect.h"
+#include "frontend/piper/strategy_loader.h"
 
 namespace piper::cli {
 
 namespace {
 
 struct Options {
-  std::string model;
+  std::string model, strategy;
   std::vector<std::string> dims;
   bool json = false, ops = false;
 };
+
+std::pair<std::string, std::string> halves(const std::string& word) {
+  const size_t at = word.find('=');
+  if (at == std::string::npos) throw CLI::ValidationError("-D", fmt::format("`{}` is not of the form name=value", word));
+  return {word.substr(0, at), word.substr(at + 1)};
+}
+
+std::map<std::string, int64_t> dims_of(const std::vector<std::string>& words) {
+  std::map<std::string, int64_t> dims;
+  for (const std::string& word : words) {
+    const auto [name, text] = halves(word);
+    int64_t size = 0;
+    try {
+      size = std::stoll(text);
+    } catch (const std::exception&) {
+    }
+    if (size <= 0) throw CLI::ValidationError("-D", fmt::format("`{}` is not of the form dim=size", word));
+    dims[name] = size;
+  }
+  return dims;
+}
+
+// What a strategy says of the model before the model is read: sizes of dims, and what tensors are.
+bool read_strategy(const Options& options, support::Diagnostics& diagnostics, frontend::ImportOptions& import) {
+  frontend::LoadOptions load;
+  for (const std::string& word : options.dims) load.defines.insert(halves(word));
+  load.library_dirs = library_dirs();
+  frontend::StrategyLoader loader(diagnostics, load);
+  ir::Strategy strategy;
+  if (!loader.parse(options.strategy) || !loader.evaluate_header(strategy)) return false;
+  import.dims = strategy.dims;
+  import.treats = strategy.treats;
+  return true;
+}
 
 void run(const Options& options, Context& context) {
   support::SourceMap sources;
   support::Diagnostics diagnostics(sources);
   frontend::ImportOptions import;
-  for (const std::string& word : options.dims) {
-    const size_t at = word.find('=');
-    int64_t size = 0;
-    try {
-      size = at == std::string::npos ? 0 : std::stoll(word.substr(at + 1));
-    } catch (const std::exception&) {
-    }
-    if (size <= 0) throw CLI::ValidationError("-D", fmt::format("`{}` is not of the form dim=size", word));
-    import.dims[word.substr(0, at)] = size;
+  if (options.strategy.empty()) {
+    import.dims = dims_of(options.dims);
+  } else if (!read_strategy(options, diagnostics, import)) {
+    report(diagnostics, context);
+    return;
   }
   const auto model = frontend::import_onnx(options.model, import, diagnostics);
   if (!report(diagnostics, context) || !model) return;
@@ -44,7 +76,8 @@ void register_inspect(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
   CLI::App* sub = app.add_subcommand("inspect", "show a model's paths, parameters, shapes and cost");
   sub->add_option("model", options->model, "ONNX file")->required();
-  sub->add_option("-D", options->dims, "size of a symbolic dim, name=size")->allow_extra_args(false);
+  sub->add_option("--strategy", options->strategy, ".piper file whose `dim` and `treat` statements hold");
+  sub->add_option("-D", options->dims, "size of a symbolic dim, name=size; with --strategy, a parameter's value")->allow_extra_args(false);
   sub->add_flag("--json", options->json, "for programs");
   sub->add_flag("--ops", options->ops, "every operation, one a line");
   sub->footer("Example:\n  piper inspect models/gpt/gpt.onnx");

@@ -96,6 +96,7 @@ class Lowering {
   }
 
   void params() {
+    std::vector<std::string> params, buffers;  // without values
     for (const ir::Parameter& p : dag_.model.params) {
       plan::Param out;
       out.name = p.name;
@@ -108,7 +109,10 @@ class Lowering {
       out.transposed = p.transposed;
       out.initializer = p.initializer;
       for (const ir::InitRule& rule : strategy_.train.init) {
-        if (!support::match_path_glob(rule.glob, p.name)) continue;
+        // A buffer is no random number: what the file says of it stays.
+        if (p.is_buffer && !p.initializer.empty()) continue;
+        if (p.type.dtype != ir::DType::kF32 && p.type.dtype != ir::DType::kF64) continue;
+        if (rule.glob != p.name && !support::match_path_glob(rule.glob, p.name)) continue;
         out.init = rule.kind == ir::InitRule::Kind::kNormal    ? plan::InitKind::kNormal
                    : rule.kind == ir::InitRule::Kind::kUniform ? plan::InitKind::kUniform
                                                                : plan::InitKind::kConstant;
@@ -116,11 +120,21 @@ class Lowering {
         out.init_b = rule.b;
       }
       if (out.init == plan::InitKind::kFromModel && p.initializer.empty()) {
-        diagnostics_.report(Code::E0512, strategy_.train.span, fmt::format("parameter `{}` has no values in the model file and no `init` rule", p.name))
-            .help("add `init param \"**\" normal(std = 0.02)` to `train`");
+        (p.is_buffer ? buffers : params).push_back("`" + p.name + "`");
       }
       plan_.params.push_back(std::move(out));
     }
+    report_no_values("parameter", params);
+    report_no_values("buffer", buffers);
+  }
+
+  void report_no_values(const std::string& what, const std::vector<std::string>& names) {
+    if (names.empty()) return;
+    auto& d = diagnostics_.report(Code::E0512, strategy_.train.span,
+                                  fmt::format("{} without values in the model file and without an `init` rule: {}",
+                                              names.size() == 1 ? "a " + what : fmt::format("{} {}s", names.size(), what), support::join(names, ", ")));
+    if (what == "buffer") d.help("export the buffers with their values: only parameters can be left out");
+    else d.help("add rules to `train`, for example: init param \"**\" normal(std = 0.02)");
   }
 
   // Integer inputs that index an embedding must stay below its rows.

@@ -123,6 +123,14 @@ struct Tie {
   SourceSpan span;
 };
 
+// What initializers and inputs of these names are, whatever the exporter says: `treat "glob" as buffer`.
+enum class WeightKind { kParameter, kBuffer, kConstant };
+struct Treat {
+  std::string glob;
+  WeightKind kind = WeightKind::kParameter;
+  SourceSpan span;
+};
+
 // One `tag` statement evaluated: the ops it matched and the value each got, by op id.
 struct TagRule {
   std::string name;
@@ -193,6 +201,7 @@ struct Strategy {
   uint64_t hash = 0;  // of the text, the imported files and the -D/--set values
   Mesh mesh;
   std::map<std::string, int64_t> dims;  // `dim "sequence" = 256`
+  std::vector<Treat> treats;
   std::vector<TagRule> tags;
   std::vector<Place> places;
   std::vector<Replicate> replicates;

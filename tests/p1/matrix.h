@@ -17,7 +17,7 @@ struct ModelCase {
 
 struct Cell {
   ModelCase model;
-  std::string strategy;                        // file stem in strategies/
+  std::string strategy;                        // file stem in strategies/, or the path of a .piper file
   std::map<std::string, std::string> defines;  // pp, dp, v, microbatches
   std::map<std::string, std::string> sets;     // batch, optimizer, clip
   int world = 1;

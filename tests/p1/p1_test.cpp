@@ -14,16 +14,7 @@ namespace {
 constexpr double kTolerance = 1e-5;
 constexpr int kSteps = 3;
 
-// A gradient that is zero in theory (a key bias's: softmax does not see a shift of all scores) is rounding noise in every
-// run; it is compared on the scale of the model's largest gradient.
-double noise_floor(const Tensors& gradients) {
-  double largest = 0;
-  for (const auto& [name, values] : gradients) {
-    for (double v : values) largest = std::max(largest, std::abs(v));
-  }
-  return largest * 1e-7;
-}
-
+// Noise is compared on the scale of the model's largest gradient.
 Difference compare_with_floor(Result a, Result b) {
   const double floor = noise_floor(b.gradients);
   for (auto& [name, values] : b.gradients) {

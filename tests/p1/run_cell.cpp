@@ -108,7 +108,7 @@ Result run(const Cell& cell, int steps) {
   cli::CompileOptions options;
   options.defines = cell.defines;
   options.sets = cell.sets;
-  const auto compiled = cli::compile(cell.model.file, fmt::format("strategies/{}.piper", cell.strategy), options, diagnostics);
+  const auto compiled = cli::compile(cell.model.file, cell.strategy.ends_with(".piper") ? cell.strategy : fmt::format("strategies/{}.piper", cell.strategy), options, diagnostics);
   if (!compiled) {
     result.error = diagnostics.render();
     return result;
@@ -129,6 +129,14 @@ Result run(const Cell& cell, int steps) {
   result.weights = read_tensors(scratch / "save/model.safetensors");
   if (result.gradients.empty() || result.weights.empty()) result.error = "no gradients or weights were saved";
   return result;
+}
+
+double noise_floor(const Tensors& gradients) {
+  double largest = 0;
+  for (const auto& [name, values] : gradients) {
+    for (double v : values) largest = std::max(largest, std::abs(v));
+  }
+  return largest * 1e-7;
 }
 
 double relative_difference(const std::vector<double>& a, const std::vector<double>& b) {

@@ -24,6 +24,10 @@ Result run(const Cell& cell, int steps);
 // Tensors of a safetensors file as f64.
 Tensors read_tensors(const std::string& path);
 
+// A gradient that is zero in theory (a key bias's: softmax does not see a shift of all scores) is rounding noise in every
+// run: below this it is not compared by itself.
+double noise_floor(const Tensors& gradients);
+
 // max|a - b| / max|b|
 double relative_difference(const std::vector<double>& a, const std::vector<double>& b);
 

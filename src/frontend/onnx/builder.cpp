@@ -97,21 +97,9 @@ void Builder::add_inputs() {
     named_.insert(id.value);
     entries_[input.name].value = id;
   }
-  for (const auto& [name, type] : graph_.weightless) {
-    const std::string kind = metadata(*graph_.infos.at(name), kValueInfoMetadata,
-                                      "pkg.torch.export.graph_signature.InputSpec.kind");
-    const bool buffer = kind.find("BUFFER") != std::string::npos;
-    entries_[name].value = add_parameter(
-        name, "", type, {buffer ? WeightKind::kBuffer : WeightKind::kParameter, name, false, ""});
+  for (const auto& [name, weight] : graph_.weightless) {
+    entries_[name].value = add_parameter(name, "", weight.type, {weight.kind, name});
   }
-}
-
-const Weight* Builder::parameter(const std::string& name) const {
-  if (!graph_.initializers.count(name)) return nullptr;
-  auto it = weights_.initializers.find(name);
-  return it != weights_.initializers.end() && it->second.kind == WeightKind::kParameter
-             ? &it->second
-             : nullptr;
 }
 
 const Twin* Builder::twin(const std::string& name) const {
@@ -161,35 +149,45 @@ Expected<Entry*> Builder::load_initializer(const ::onnx::TensorProto& tensor) {
                       onnx_type_name(tensor.data_type()) + ", which is not supported");
   }
   type.shape = static_shape({tensor.dims().begin(), tensor.dims().end()});
-  Entry& entry = entries_[tensor.name()];
-  if (const Weight* weight = parameter(tensor.name())) {
-    if (!weight->transpose_of.empty()) {
-      auto original = value(weight->transpose_of);
-      if (!original) return tl::make_unexpected(original.error());
-      ir::Op transpose;
-      transpose.kind = "Transpose";
-      transpose.inputs = {*original};
-      transpose.attrs.set("perm", std::vector<int64_t>{1, 0});
-      auto outputs = emit(std::move(transpose), module_of(weight->name));
-      if (!outputs) return tl::make_unexpected(outputs.error());
-      entry.value = (*outputs)[0];
-      return &entry;
-    }
-    entry.value = add_parameter(weight->name, tensor.name(), type, *weight);
-    return &entry;
-  }
-  auto decoded = decoder_.decode(tensor);
-  if (!decoded) {
-    entries_.erase(tensor.name());
-    return tl::make_unexpected(decoded.error());
-  }
-  entry.value = add_constant(tensor.name(), type, {decoded->data, decoded->data + decoded->bytes});
-  named_.insert(entry.value.value);
+  Weight weight{WeightKind::kConstant, tensor.name()};
   if (auto it = weights_.initializers.find(tensor.name());
-      it != weights_.initializers.end() && it->second.kind == WeightKind::kBuffer) {
-    buffers_.push_back(entry.value);
+      graph_.initializers.count(tensor.name()) && it != weights_.initializers.end()) {
+    weight = it->second;
   }
+  if (!weight.transpose_of.empty()) return load_transposed(tensor.name(), weight);
+  auto made = add_weight(weight, tensor, type);
+  if (!made) return tl::make_unexpected(made.error());
+  Entry& entry = entries_[tensor.name()];
+  entry.value = *made;
   return &entry;
+}
+
+Expected<Entry*> Builder::load_transposed(const std::string& name, const Weight& weight) {
+  auto original = value(weight.transpose_of);
+  if (!original) return tl::make_unexpected(original.error());
+  ir::Op transpose;
+  transpose.kind = "Transpose";
+  transpose.inputs = {*original};
+  transpose.attrs.set("perm", std::vector<int64_t>{1, 0});
+  auto outputs = emit(std::move(transpose), module_of(weight.name));
+  if (!outputs) return tl::make_unexpected(outputs.error());
+  Entry& entry = entries_[name];
+  entry.value = (*outputs)[0];
+  return &entry;
+}
+
+Expected<ValueId> Builder::add_weight(const Weight& weight, const ::onnx::TensorProto& tensor,
+                                      const TensorType& type) {
+  if (weight.kind == WeightKind::kParameter)
+    return add_parameter(weight.name, tensor.name(), type, weight);
+  auto decoded = decoder_.decode(tensor);
+  if (!decoded) return tl::make_unexpected(decoded.error());
+  const ValueId id =
+      add_constant(weight.name, type, {decoded->data, decoded->data + decoded->bytes});
+  named_.insert(id.value);
+  if (weight.kind == WeightKind::kBuffer)
+    buffers_.push_back({id, tensor.name(), weight.transposed});
+  return id;
 }
 
 Expected<Entry*> Builder::find(const std::string& name) {
@@ -264,19 +262,20 @@ void Builder::keep_buffers() {
   for (const ir::Op& op : model_.ops) {
     for (ValueId id : op.inputs) read.insert(id.value);
   }
-  for (ValueId id : buffers_) {
-    ir::Value& value = model_.value(id);
-    if (!read.count(id.value) || !ir::is_float(value.type.dtype)) continue;
+  for (const Buffer& kept : buffers_) {
+    ir::Value& value = model_.value(kept.value);
+    if (!read.count(kept.value.value) || !ir::is_float(value.type.dtype)) continue;
     value.kind = ir::ValueKind::kParameter;
     value.constant = -1;
     value.param = ir::ParamId(static_cast<int64_t>(model_.params.size()));
     ir::Parameter buffer;
     buffer.name = value.name;
-    buffer.value = id;
+    buffer.value = kept.value;
     buffer.type = value.type;
     buffer.trainable = false;
     buffer.is_buffer = true;
-    buffer.initializer = value.name;
+    buffer.initializer = kept.initializer;
+    buffer.transposed = kept.transposed;
     model_.params.push_back(std::move(buffer));
   }
 }

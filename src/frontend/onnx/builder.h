@@ -48,8 +48,6 @@ class Builder {
   support::Expected<ir::ValueId> value(const std::string& name);
   // The small integers a name stands for, when they are known.
   support::Expected<const KnownInts*> known(const std::string& name);
-  // The weight that a name reads directly, when it is an initializer that is a parameter.
-  const Weight* parameter(const std::string& name) const;
   // The parameter that an Identity makes under this name, when it is a merged one.
   const Twin* twin(const std::string& name) const;
 
@@ -59,6 +57,10 @@ class Builder {
                                                    const std::optional<std::string>& path);
   ir::ValueId add_parameter(const std::string& name, const std::string& initializer,
                             const ir::TensorType& type, const Weight& weight);
+  // A parameter, buffer or constant whose value is the tensor.
+  support::Expected<ir::ValueId> add_weight(const Weight& weight,
+                                            const ::onnx::TensorProto& tensor,
+                                            const ir::TensorType& type);
   ir::ValueId add_constant(const std::string& name, const ir::TensorType& type,
                            std::vector<std::byte> bytes);
   // A tensor that is an attribute of a node; its name is made up.
@@ -75,7 +77,15 @@ class Builder {
 
  private:
   support::Expected<Entry*> load_initializer(const ::onnx::TensorProto& tensor);
+  support::Expected<Entry*> load_transposed(const std::string& name, const Weight& weight);
   void fill_paths();
+
+  // A constant that becomes a parameter that is not trained, if ops read it at the end.
+  struct Buffer {
+    ir::ValueId value;
+    std::string initializer;
+    bool transposed = false;
+  };
 
   const SourceGraph& graph_;
   TensorDecoder& decoder_;
@@ -85,7 +95,7 @@ class Builder {
   std::unordered_map<std::string, const ::onnx::TensorProto*> extra_initializers_;
   std::set<int32_t> named_;     // values whose names are the graph's
   std::vector<bool> has_path_;  // by op
-  std::vector<ir::ValueId> buffers_;
+  std::vector<Buffer> buffers_;
 };
 
 // Scalar bytes of a value in a type; integers of a known tensor as bytes.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstring>
 
+#include "frontend/onnx/tensor_data.h"
 #include "support/strings.h"
 
 namespace piper::frontend {
@@ -49,7 +51,19 @@ bool casts_to_integer(const NodeProto& node) {
   return false;
 }
 
-// Names through which a gradient of some output flows.
+bool is_number(const std::string& text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+}
+
+std::string metadata_of(const SourceGraph& graph, const std::string& name, const char* key) {
+  auto info = graph.infos.find(name);
+  return info == graph.infos.end() ? std::string()
+                                   : metadata(*info->second, kValueInfoMetadata, key);
+}
+
+}  // namespace
+
 std::set<std::string> gradient_reach(const SourceGraph& graph) {
   std::set<std::string> reach(graph.outputs.begin(), graph.outputs.end());
   for (auto it = graph.nodes.rbegin(); it != graph.nodes.rend(); ++it) {
@@ -67,12 +81,6 @@ std::set<std::string> gradient_reach(const SourceGraph& graph) {
   return reach;
 }
 
-bool is_number(const std::string& text) {
-  return !text.empty() &&
-         std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
-}
-
-// Names that exporters make up for values that had none.
 bool is_anonymous(const std::string& name) {
   if (is_number(name) || name.find("::") != std::string::npos ||
       name.find('/') != std::string::npos)
@@ -85,6 +93,16 @@ bool is_anonymous(const std::string& name) {
   return false;
 }
 
+std::string metadata_kind(const SourceGraph& graph, const std::string& name) {
+  return metadata_of(graph, name, "pkg.torch.export.graph_signature.InputSpec.kind");
+}
+
+std::vector<std::string> folded_from(const SourceGraph& graph, const std::string& name) {
+  return python_strings(metadata_of(graph, name, "pkg.onnxscript.optimizer.folded_from"));
+}
+
+namespace {
+
 // Nodes that read a value, Identity excepted.
 using Consumers = std::map<std::string, std::vector<const SourceNode*>>;
 
@@ -95,21 +113,6 @@ Consumers find_consumers(const SourceGraph& graph) {
     for (const std::string& name : node.proto.input()) consumers[name].push_back(&node);
   }
   return consumers;
-}
-
-std::string metadata_of(const SourceGraph& graph, const std::string& name, const char* key) {
-  auto info = graph.infos.find(name);
-  return info == graph.infos.end() ? std::string()
-                                   : metadata(*info->second, kValueInfoMetadata, key);
-}
-
-std::string metadata_kind(const SourceGraph& graph, const std::string& name) {
-  return metadata_of(graph, name, "pkg.torch.export.graph_signature.InputSpec.kind");
-}
-
-// What the exporter folded into a constant: "['a.weight', 'b']".
-std::vector<std::string> folded_from(const SourceGraph& graph, const std::string& name) {
-  return python_strings(metadata_of(graph, name, "pkg.onnxscript.optimizer.folded_from"));
 }
 
 // Whether products read the value as their matrix of weights, and nothing else reads it.
@@ -140,21 +143,21 @@ Weight folded_weight(const SourceGraph& graph, const std::string& value, const T
   if (name.empty() && consumers.size() == 1 && consumers[0]->path && !consumers[0]->path->empty()) {
     name = *consumers[0]->path + ".weight";
   }
-  if (!is_dotted_name(name)) return {WeightKind::kParameter, value, false, ""};
+  if (!is_dotted_name(name)) return {WeightKind::kParameter, value};
   auto original = graph.initializers.find(name);
-  if (original == graph.initializers.end()) return {WeightKind::kParameter, name, true, ""};
+  if (original == graph.initializers.end()) return {WeightKind::kParameter, name, true};
   const TensorProto& other = *original->second;
   const bool transpose =
       other.dims_size() == 2 && other.dims(0) == tensor.dims(1) && other.dims(1) == tensor.dims(0);
   if (from.size() == 1 && transpose) return {WeightKind::kParameter, name, false, name};
-  return {WeightKind::kParameter, value, false, ""};
+  return {WeightKind::kParameter, value};
 }
 
 Weight classify(const SourceGraph& graph, const TensorProto& tensor,
                 const std::set<std::string>& reach, const std::vector<const SourceNode*>& consumers,
                 bool has_metadata) {
   const std::string& name = tensor.name();
-  Weight weight{WeightKind::kConstant, name, false, ""};
+  Weight weight{WeightKind::kConstant, name};
   const std::string kind = metadata_kind(graph, name);
   const bool floats = is_float(tensor.data_type());
   if (kind.find("PARAMETER") != std::string::npos) weight.kind = WeightKind::kParameter;
@@ -179,27 +182,6 @@ Weight classify(const SourceGraph& graph, const TensorProto& tensor,
   return weight;
 }
 
-// Targets of the lines "p_name: PARAMETER target='a.b.weight'" of the exporter's signature, by
-// p_name.
-std::map<std::string, std::string> signature_parameters(const ::onnx::ModelProto& model) {
-  const std::string text =
-      metadata(model.graph(), kGraphMetadata, "pkg.torch.export.ExportedProgram.graph_signature");
-  std::map<std::string, std::string> parameters;
-  for (const std::string& line : support::split(text, '\n')) {
-    const size_t kind = line.find(": PARAMETER target='");
-    if (kind == std::string::npos) continue;
-    const size_t begin = kind + std::string_view(": PARAMETER target='").size();
-    parameters[line.substr(0, kind)] = line.substr(begin, line.find('\'', begin) - begin);
-  }
-  return parameters;
-}
-
-int64_t elements(const TensorProto& tensor) {
-  int64_t count = 1;
-  for (int64_t dim : tensor.dims()) count *= dim;
-  return count;
-}
-
 }  // namespace
 
 bool is_dotted_name(const std::string& name) {
@@ -214,7 +196,70 @@ bool is_dotted_name(const std::string& name) {
   return true;
 }
 
-Weights classify_weights(const SourceGraph& graph) {
+namespace {
+
+bool is_transpose(const Initializer& a, const Initializer& b) {
+  const size_t rows = static_cast<size_t>(a.dims[0]), columns = static_cast<size_t>(a.dims[1]);
+  const size_t size = static_cast<size_t>(ir::dtype_size(a.dtype));
+  bool constant = true;
+  for (size_t r = 0; r < rows; r++) {
+    for (size_t c = 0; c < columns; c++) {
+      const std::byte* element = a.data + (r * columns + c) * size;
+      if (std::memcmp(element, b.data + (c * rows + r) * size, size) != 0) return false;
+      constant = constant && std::memcmp(element, a.data, size) == 0;
+    }
+  }
+  return !constant;  // all equal: what an initialisation makes, and no sign of anything
+}
+
+// TorchScript's constant folding gives a matrix that an embedding and a product share a transposed
+// copy for the product. A copy without a name that is, bit for bit, the transpose of a parameter
+// that a Gather reads is that parameter: two matrices drawn independently are never equal.
+// Copies of one orientation stay apart: layers made by copying one start with equal weights.
+void tie_transposed_copies(const SourceGraph& graph, Consumers& consumers, TensorDecoder& decoder,
+                           Weights* weights) {
+  for (auto& [name, weight] : weights->initializers) {
+    const TensorProto& copy = *graph.initializers.at(name);
+    if (weight.kind != WeightKind::kParameter || !weight.transpose_of.empty()) continue;
+    if (!is_anonymous(name) || !only_multiplies(name, consumers[name])) continue;
+    if (!folded_from(graph, name).empty()) continue;  // the exporter says what it is
+    for (const auto& [other, original] : weights->initializers) {
+      const TensorProto& tensor = *graph.initializers.at(other);
+      if (original.kind != WeightKind::kParameter || is_anonymous(other)) continue;
+      if (tensor.data_type() != copy.data_type() || tensor.dims_size() != 2 ||
+          tensor.dims(0) != copy.dims(1) || tensor.dims(1) != copy.dims(0))
+        continue;
+      const bool embeds = std::any_of(
+          consumers[other].begin(), consumers[other].end(), [&](const SourceNode* node) {
+            return node->proto.op_type() == "Gather" && node->proto.input(0) == other;
+          });
+      if (!embeds) continue;
+      auto a = decoder.decode(tensor), b = decoder.decode(copy);
+      if (!a || !b || !is_transpose(*a, *b)) continue;
+      weight = {WeightKind::kParameter, other, false, other};
+      break;
+    }
+  }
+}
+
+// The strategy's rule for a weight goes before what was found out about it.
+void apply_treat(TreatRules& treats, const std::string& file_name, int onnx_type, Weight* weight) {
+  const ir::Treat* treat = treats.find(file_name, weight->name);
+  if (treat == nullptr) return;
+  if (treat->kind == WeightKind::kParameter && !is_float(onnx_type)) {
+    treats.refuse(*treat, "`" + weight->name + "` holds " + onnx_type_name(onnx_type) + " values");
+    return;
+  }
+  weight->kind = treat->kind;
+  weight->treated = true;
+  if (treat->kind == WeightKind::kParameter) return;
+  // A copy that folding made of a shared weight keeps the values that the file has.
+  weight->transpose_of.clear();
+}
+
+}  // namespace
+
+Weights classify_weights(const SourceGraph& graph, TensorDecoder& decoder, TreatRules& treats) {
   const std::set<std::string> reach = gradient_reach(graph);
   Consumers consumers = find_consumers(graph);
   const bool has_metadata =
@@ -227,7 +272,7 @@ Weights classify_weights(const SourceGraph& graph) {
     // Two weights of one module cannot both be its `weight`.
     const bool renamed = weight.name != name && weight.transpose_of.empty();
     if (renamed && !names.insert(weight.name).second)
-      weight = {WeightKind::kParameter, name, false, ""};
+      weight = {WeightKind::kParameter, name};
     weights.initializers[name] = weight;
   }
   for (const SourceNode& node : graph.nodes) {
@@ -239,104 +284,19 @@ Weights classify_weights(const SourceGraph& graph) {
     const TensorProto& tensor = *graph.initializers.at(from);
     if (original->second.kind == WeightKind::kParameter && is_dotted_name(to) &&
         to != original->second.name) {
-      weights.twins[to] = {{WeightKind::kParameter, to, original->second.transposed, ""}, from};
+      weights.twins[to] = {{WeightKind::kParameter, to, original->second.transposed}, from};
     } else if (is_anonymous(from) && is_anonymous(to) && is_float(tensor.data_type()) &&
                tensor.dims_size() == 2 && only_multiplies(to, consumers[to])) {
       const Weight weight = folded_weight(graph, to, tensor, consumers[to]);
       if (names.insert(weight.name).second) weights.twins[to] = {weight, from};
     }
   }
+  tie_transposed_copies(graph, consumers, decoder, &weights);
+  for (auto& [name, weight] : weights.initializers)
+    apply_treat(treats, name, graph.initializers.at(name)->data_type(), &weight);
+  for (auto& [name, twin] : weights.twins)
+    apply_treat(treats, name, graph.initializers.at(twin.initializer)->data_type(), &twin.weight);
   return weights;
-}
-
-namespace {
-
-// The node whose torch.export call names this argument.
-const SourceNode* reader_of(const SourceGraph& graph, const std::string& argument) {
-  for (const SourceNode& node : graph.nodes) {
-    const std::string fx = metadata(node.proto, kNodeMetadata, "pkg.torch.onnx.fx_node");
-    if (fx.find("%" + argument + ",") != std::string::npos ||
-        fx.find("%" + argument + ")") != std::string::npos) {
-      return &node;
-    }
-  }
-  return nullptr;
-}
-
-bool was_optimized(const SourceGraph& graph) {
-  // The exporter's optimizer turns every Constant node into an initializer; without a sign of it, a
-  // missing name is a weight that the model itself shares.
-  return std::none_of(graph.nodes.begin(), graph.nodes.end(),
-                      [](const SourceNode& node) { return node.proto.op_type() == "Constant"; });
-}
-
-void report_lost(const std::vector<std::string>& lost, const std::string& how,
-                 support::Diagnostics& diagnostics) {
-  if (lost.empty()) return;
-  const std::string count = std::to_string(lost.size());
-  diagnostics
-      .report(support::Code::E0407, "the exporter " + how + ": " + count +
-                                        (lost.size() == 1 ? " parameter" : " parameters") +
-                                        ", the first is `" + lost[0] + "`")
-      .note("they could not be trained from this file as they are in the model")
-      .help("export with torch.onnx.export(model, args, dynamo=True, optimize=False)");
-}
-
-// A float constant without a name that is added to values a gradient flows through may be a folded
-// parameter, as learned positions of a fixed length are.
-void warn_about_folded(const SourceGraph& graph, const Weights& weights,
-                       support::Diagnostics& diagnostics) {
-  const std::set<std::string> reach = gradient_reach(graph);
-  for (const SourceNode& node : graph.nodes) {
-    if (node.proto.op_type() != "Add") continue;
-    for (const std::string& name : node.proto.input()) {
-      auto it = graph.initializers.find(name);
-      if (it == graph.initializers.end() || !is_anonymous(name) ||
-          !is_float(it->second->data_type()))
-        continue;
-      const bool constant = weights.initializers.at(name).kind == WeightKind::kConstant;
-      const bool buffers_only =
-          !folded_from(graph, name).empty();  // parameters among them are an error
-      if (!constant || buffers_only || elements(*it->second) < 2 || !reach.count(name)) continue;
-      diagnostics
-          .report(support::Code::W0402, "`" + name + "`, which " + describe(node.proto, node.path) +
-                                            " adds, has no parameter's name and is not trained")
-          .help("if it comes from a parameter, export with do_constant_folding=False");
-    }
-  }
-}
-
-}  // namespace
-
-void check_lost_parameters(const ::onnx::ModelProto& model, const SourceGraph& graph,
-                           const Weights& weights, support::Diagnostics& diagnostics) {
-  constexpr int64_t kMergedAtMost = 1024;  // larger tensors are not merged by value
-  warn_about_folded(graph, weights, diagnostics);
-  std::set<std::string> kept, folded;
-  for (const auto& [name, weight] : weights.initializers) {
-    if (weight.kind == WeightKind::kParameter) kept.insert(weight.name);
-    for (const std::string& from : folded_from(graph, name)) folded.insert(from);
-  }
-  std::vector<std::string> lost_by_folding, lost_by_merging;
-  for (const auto& [argument, target] : signature_parameters(model)) {
-    if (kept.count(target)) continue;
-    if (folded.count(target)) {
-      lost_by_folding.push_back(target);
-      continue;
-    }
-    const SourceNode* reader = was_optimized(graph) ? reader_of(graph, argument) : nullptr;
-    if (reader == nullptr) continue;
-    const auto& inputs = reader->proto.input();
-    const bool merged = std::any_of(inputs.begin(), inputs.end(), [&](const std::string& in) {
-      auto it = graph.initializers.find(in);
-      return it != graph.initializers.end() &&
-             metadata_kind(graph, in).find("PARAMETER") != std::string::npos &&
-             elements(*it->second) <= kMergedAtMost;
-    });
-    if (merged) lost_by_merging.push_back(target);
-  }
-  report_lost(lost_by_folding, "computed constants from parameters", diagnostics);
-  report_lost(lost_by_merging, "merged parameters that had equal values", diagnostics);
 }
 
 }  // namespace piper::frontend

@@ -6,10 +6,12 @@
 #include <string>
 
 #include "frontend/onnx/source_graph.h"
+#include "frontend/onnx/tensor_data.h"
+#include "frontend/onnx/treat.h"
 
 namespace piper::frontend {
 
-enum class WeightKind { kParameter, kBuffer, kConstant };
+using ir::WeightKind;
 
 struct Weight {
   WeightKind kind = WeightKind::kConstant;
@@ -17,6 +19,7 @@ struct Weight {
   bool transposed = false;  // the file holds the transpose of what the framework calls by that name
   std::string transpose_of;  // constant folding made this copy of another initializer, a weight
                              // that two modules share
+  bool treated = false;      // its kind is the strategy's
 };
 
 // A parameter that the exporter merged with another one of equal value: an Identity makes it from
@@ -30,7 +33,16 @@ struct Weights {
   std::map<std::string, Weight> initializers;
   std::map<std::string, Twin> twins;  // by the name of the Identity's output
 };
-Weights classify_weights(const SourceGraph& graph);
+Weights classify_weights(const SourceGraph& graph, TensorDecoder& decoder, TreatRules& treats);
+
+// Names that exporters make up for values that had none.
+bool is_anonymous(const std::string& name);
+// What the exporter says about a value; "" when it says nothing.
+std::string metadata_kind(const SourceGraph& graph, const std::string& name);
+// What the exporter's optimizer computed a constant from.
+std::vector<std::string> folded_from(const SourceGraph& graph, const std::string& name);
+// Names through which a gradient of some output flows.
+std::set<std::string> gradient_reach(const SourceGraph& graph);
 
 // Whether a name looks like a parameter's: dotted, made of identifiers.
 bool is_dotted_name(const std::string& name);
@@ -40,5 +52,7 @@ bool is_dotted_name(const std::string& name);
 // parameter.
 void check_lost_parameters(const ::onnx::ModelProto& model, const SourceGraph& graph,
                            const Weights& weights, support::Diagnostics& diagnostics);
+// An error for a graph that continues from cached keys and values.
+void check_cache(const SourceGraph& graph, support::Diagnostics& diagnostics);
 
 }  // namespace piper::frontend

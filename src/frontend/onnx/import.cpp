@@ -138,11 +138,14 @@ std::optional<ir::Model> import_onnx(const std::string& path, const ImportOption
   check_tensors((*proto)->graph(), decoder, diagnostics);
 
   // Inline functions, bind dims, sort.
-  std::optional<SourceGraph> graph = make_source_graph(**proto, options, diagnostics);
+  TreatRules treats(options.treats, diagnostics);
+  std::optional<SourceGraph> graph = make_source_graph(**proto, options, treats, diagnostics);
   if (!graph || failed()) return std::nullopt;
   warn_about_versions(**proto, *graph, diagnostics);
   check_supported(*graph, diagnostics);
-  Weights weights = classify_weights(*graph);
+  Weights weights = classify_weights(*graph, decoder, treats);
+  treats.report_unused();
+  check_cache(*graph, diagnostics);
   check_lost_parameters(**proto, *graph, weights, diagnostics);
   if (failed()) return std::nullopt;
 

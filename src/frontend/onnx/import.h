@@ -7,14 +7,17 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ir/model.h"
+#include "ir/strategy.h"
 #include "support/diagnostics.h"
 
 namespace piper::frontend {
 
 struct ImportOptions {
   std::map<std::string, int64_t> dims;  // bound symbolic dims, e.g. {"sequence", 256}
+  std::vector<ir::Treat> treats;        // what tensors are, whatever the exporter says
   bool canonicalise = true;             // false: ops as the import rules of each op make them
   // Dim 0 of the inputs stays the number in the file instead of becoming the batch B (tests of
   // single ops).

@@ -136,7 +136,9 @@ Expected<void> NodeImporter::import_identity(const SourceNode& node) {
       return user_error("has an element type that is not supported");
     type.shape.assign(tensor.dims().begin(), tensor.dims().end());
     Entry entry;
-    entry.value = builder_.add_parameter(twin->weight.name, twin->initializer, type, twin->weight);
+    auto made = builder_.add_weight(twin->weight, tensor, type);
+    if (!made) return tl::make_unexpected(made.error());
+    entry.value = *made;
     builder_.set(to, std::move(entry));
     return {};
   }

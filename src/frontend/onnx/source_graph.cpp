@@ -1,5 +1,9 @@
 #include "frontend/onnx/source_graph.h"
 
+#include <algorithm>
+#include <cctype>
+
+#include "frontend/onnx/dim_expression.h"
 #include "frontend/onnx/tensor_data.h"
 #include "support/strings.h"
 
@@ -33,33 +37,46 @@ struct Unbound {
 
 class InputReader {
  public:
-  InputReader(const ImportOptions& options, SourceGraph* graph, Diagnostics& diagnostics)
-      : options_(options), graph_(graph), diagnostics_(diagnostics) {}
+  InputReader(const ImportOptions& options, TreatRules& treats, SourceGraph* graph,
+              Diagnostics& diagnostics)
+      : options_(options), treats_(treats), graph_(graph), diagnostics_(diagnostics) {}
 
   void run(const ::onnx::GraphProto& proto) {
+    for (const auto& info : proto.input()) find_kind(info);
     // The symbols of dim 0 mean the batch wherever they stand.
     for (const auto& info : proto.input()) {
       const auto& shape = info.type().tensor_type().shape();
-      if (is_data(info) && shape.dim_size() > 0 && shape.dim(0).has_dim_param() &&
-          !options_.static_batch) {
+      if (is_data(info) && shape.dim_size() > 0 && !options_.static_batch &&
+          is_name(shape.dim(0).dim_param()))
         batch_symbols_.insert(shape.dim(0).dim_param());
-      }
     }
     for (const auto& info : proto.input()) read(info);
     report_unbound();
   }
 
  private:
-  static std::string kind_of(const ::onnx::ValueInfoProto& info) {
-    return metadata(info, kValueInfoMetadata, "pkg.torch.export.graph_signature.InputSpec.kind");
-  }
-  static bool is_weight(const ::onnx::ValueInfoProto& info) {
-    const std::string kind = kind_of(info);
-    return kind.find("PARAMETER") != std::string::npos || kind.find("BUFFER") != std::string::npos;
-  }
   // In files of IR below 4 every initializer is listed as an input too: its default, not data.
   bool is_data(const ::onnx::ValueInfoProto& info) const {
-    return !graph_->initializers.count(info.name()) && !is_weight(info);
+    return !graph_->initializers.count(info.name()) && !weights_.count(info.name());
+  }
+
+  // A file without weights has them among its inputs: the exporter or the strategy says which.
+  void find_kind(const ::onnx::ValueInfoProto& info) {
+    const std::string& name = info.name();
+    if (graph_->initializers.count(name)) return;
+    const std::string kind =
+        metadata(info, kValueInfoMetadata, "pkg.torch.export.graph_signature.InputSpec.kind");
+    const ir::Treat* treat = treats_.find(name, name);
+    if (treat != nullptr && treat->kind == ir::WeightKind::kConstant) {
+      treats_.refuse(*treat, "the file has no value of `" + name + "`");
+    } else if (treat != nullptr) {
+      weights_[name] = treat->kind;
+    } else if (kind.find("PARAMETER") != std::string::npos) {
+      weights_[name] = ir::WeightKind::kParameter;
+    } else if (kind.find("BUFFER") != std::string::npos ||
+               kind.find("CONSTANT") != std::string::npos) {
+      weights_[name] = ir::WeightKind::kBuffer;
+    }
   }
 
   void read(const ::onnx::ValueInfoProto& info) {
@@ -79,42 +96,79 @@ class InputReader {
           .help("export the model with the shapes of its inputs");
       return;
     }
-    const bool weight = is_weight(info);
+    const auto weight = weights_.find(info.name());
+    const bool is_weight = weight != weights_.end();
     for (int i = 0; i < tensor.shape().dim_size(); i++) {
-      type.shape.push_back(dim(info.name(), tensor.shape().dim(i), i, weight));
+      type.shape.push_back(dim(info.name(), tensor.shape().dim(i), i, is_weight));
     }
-    if (weight) {
-      graph_->weightless[info.name()] = type;
+    if (is_weight) {
+      graph_->weightless[info.name()] = {type, weight->second};
     } else {
       graph_->inputs.push_back({info.name(), type});
     }
   }
 
-  ir::Dim dim(const std::string& input, const ::onnx::TensorShapeProto::Dimension& dim, int index,
-              bool weight) {
+  using OnnxDim = ::onnx::TensorShapeProto::Dimension;
+
+  static bool is_name(const std::string& text) {
+    return !text.empty() && !std::isdigit(static_cast<unsigned char>(text[0])) &&
+           std::all_of(text.begin(), text.end(),
+                       [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '.'; });
+  }
+
+  // A number, also one that the exporter wrote as text.
+  static std::optional<int64_t> number(const OnnxDim& dim) {
+    if (dim.has_dim_value()) return dim.dim_value();
+    const DimText text = evaluate_dim(dim.dim_param(), [](const std::string&) { return std::nullopt; });
+    return text.value ? std::optional<int64_t>(text.value->constant) : std::nullopt;
+  }
+
+  ir::Dim dim(const std::string& input, const OnnxDim& dim, int index, bool weight) {
     const bool batch = index == 0 && !weight && !options_.static_batch;
-    if (dim.has_dim_value()) {
-      if (!batch) return ir::Dim(dim.dim_value());
-      if (graph_->literal_batch && *graph_->literal_batch != dim.dim_value()) {
-        diagnostics_
-            .report(Code::E0406, "input `" + input + "` has " + std::to_string(dim.dim_value()) +
-                                     " samples, another input has " +
-                                     std::to_string(*graph_->literal_batch))
-            .note("dim 0 of every input is the batch");
-      }
-      graph_->literal_batch = dim.dim_value();
+    if (auto size = number(dim)) return batch ? literal_batch(input, *size) : ir::Dim(*size);
+    const std::string& text = dim.dim_param();
+    if (batch && (text.empty() || is_name(text) || batch_symbols_.empty()))
       return ir::Dim::batch_size();
-    }
-    if (batch || (dim.has_dim_param() && batch_symbols_.count(dim.dim_param())))
-      return ir::Dim::batch_size();
-    if (!dim.has_dim_param() || dim.dim_param().empty()) {
+    if (text.empty()) {
       unbound_.unnamed.push_back("dim " + std::to_string(index) + " of `" + input + "`");
       return ir::Dim(1);
     }
-    auto it = options_.dims.find(dim.dim_param());
-    if (it != options_.dims.end()) return ir::Dim(it->second);
-    auto& inputs = unbound_.inputs_of[dim.dim_param()];
-    if (inputs.empty() || inputs.back() != input) inputs.push_back(input);
+    const ir::Dim size = computed(input, text);
+    if (batch && size != ir::Dim::batch_size() && size != ir::Dim(1)) {
+      diagnostics_
+          .report(Code::E0406, "input `" + input + "` has `" + text + "` samples, which is " +
+                                   to_string(size) + " of a batch of B")
+          .note("dim 0 of every input is the batch");
+    }
+    return size;
+  }
+
+  ir::Dim literal_batch(const std::string& input, int64_t size) {
+    if (graph_->literal_batch && *graph_->literal_batch != size) {
+      diagnostics_
+          .report(Code::E0406, "input `" + input + "` has " + std::to_string(size) +
+                                   " samples, another input has " +
+                                   std::to_string(*graph_->literal_batch))
+          .note("dim 0 of every input is the batch");
+    }
+    graph_->literal_batch = size;
+    return ir::Dim::batch_size();
+  }
+
+  // A named dim, or an expression of named dims.
+  ir::Dim computed(const std::string& input, const std::string& text) {
+    const DimText size = evaluate_dim(text, [&](const std::string& name) -> std::optional<ir::Dim> {
+      if (batch_symbols_.count(name)) return ir::Dim::batch_size();
+      auto it = options_.dims.find(name);
+      return it == options_.dims.end() ? std::nullopt : std::optional<ir::Dim>(it->second);
+    });
+    if (size.value && (size.value->constant > 0 || size.value->batch > 0)) return *size.value;
+    std::vector<std::string> names = size.unbound;
+    if (!size.understood || names.empty()) names = {text};
+    for (const std::string& name : names) {
+      auto& inputs = unbound_.inputs_of[name];
+      if (inputs.empty() || inputs.back() != input) inputs.push_back(input);
+    }
     return ir::Dim(1);
   }
 
@@ -135,8 +189,10 @@ class InputReader {
   }
 
   const ImportOptions& options_;
+  TreatRules& treats_;
   SourceGraph* graph_;
   Diagnostics& diagnostics_;
+  std::map<std::string, ir::WeightKind> weights_;  // inputs that are no data
   std::set<std::string> batch_symbols_;
   Unbound unbound_;
 };
@@ -150,7 +206,7 @@ void collect_infos(const ::onnx::GraphProto& proto, SourceGraph* graph) {
 }  // namespace
 
 std::optional<SourceGraph> make_source_graph(const ::onnx::ModelProto& model,
-                                             const ImportOptions& options,
+                                             const ImportOptions& options, TreatRules& treats,
                                              Diagnostics& diagnostics) {
   const int errors = diagnostics.error_count();
   SourceGraph graph;
@@ -162,7 +218,7 @@ std::optional<SourceGraph> make_source_graph(const ::onnx::ModelProto& model,
     diagnostics.report(Code::E0404, "the model has sparse initializers, which are not supported");
   }
   collect_infos(proto, &graph);
-  InputReader(options, &graph, diagnostics).run(proto);
+  InputReader(options, treats, &graph, diagnostics).run(proto);
   for (const auto& output : proto.output()) graph.outputs.push_back(output.name());
   if (!inline_functions(model, &graph.nodes, diagnostics)) return std::nullopt;
 

@@ -11,6 +11,7 @@
 
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/proto.h"
+#include "frontend/onnx/treat.h"
 
 namespace piper::frontend {
 
@@ -26,13 +27,19 @@ struct SourceInput {
   ir::TensorType type;
 };
 
+// A parameter or buffer that the file has no value of.
+struct WeightInput {
+  ir::TensorType type;
+  ir::WeightKind kind = ir::WeightKind::kParameter;
+};
+
 struct SourceGraph {
   std::vector<SourceNode> nodes;  // in topological order
   std::vector<SourceInput> inputs;
   std::vector<std::string> outputs;
   std::map<std::string, const ::onnx::TensorProto*> initializers;
-  // Inputs that the exporter marks as parameters or buffers, in a file without weights.
-  std::map<std::string, ir::TensorType> weightless;
+  // Inputs that are parameters or buffers, in a file without weights.
+  std::map<std::string, WeightInput> weightless;
   // What the exporter wrote about a value: its ValueInfoProto, from value_info, inputs or outputs.
   std::map<std::string, const ::onnx::ValueInfoProto*> infos;
   std::map<std::string, int> opsets;  // per domain
@@ -63,7 +70,7 @@ std::string module_of(const std::string& parameter);
 
 // Builds the graph of `model`, which must outlive it. Reports and returns nothing on errors.
 std::optional<SourceGraph> make_source_graph(const ::onnx::ModelProto& model,
-                                             const ImportOptions& options,
+                                             const ImportOptions& options, TreatRules& treats,
                                              support::Diagnostics& diagnostics);
 
 }  // namespace piper::frontend

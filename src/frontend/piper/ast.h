@@ -108,6 +108,7 @@ struct Let { Name name; ExprPtr value; };
 struct Fn { Name name; std::vector<Name> params; ExprPtr body; };
 struct Mesh { Name name; std::vector<Binding> axes; };
 struct Dim { StringAt name; ExprPtr value; };
+struct Treat { StringAt glob; Name kind; };
 struct Tag { Name name; ExprPtr value; ExprPtr where; };
 struct Place { ExprPtr selector, devices; std::vector<Clause> clauses; };
 struct Replicate { ExprPtr selector; Name axis; std::vector<Clause> clauses; };
@@ -128,7 +129,7 @@ struct Train { std::vector<TrainItem> items; };
 
 struct Statement {
   SourceSpan span;
-  std::variant<Use, Param, Let, Fn, Mesh, Dim, Tag, Place, Replicate, ShardExperts, ShardParam, Split, Order, Recompute,
+  std::variant<Use, Param, Let, Fn, Mesh, Dim, Treat, Tag, Place, Replicate, ShardExperts, ShardParam, Split, Order, Recompute,
                Stream, Freeze, Tie, Assert, For, If, Train>
       node;
 };

@@ -234,7 +234,7 @@ class Recovery {
     switch (type) {
       case P::USE: case P::PARAM: case P::LET: case P::FN: case P::MESH: case P::DIM: case P::TAG: case P::PLACE:
       case P::REPLICATE: case P::SHARD: case P::SPLIT: case P::ORDER: case P::RECOMPUTE: case P::STREAM: case P::FREEZE:
-      case P::TIE: case P::ASSERT: case P::FOR: case P::IF: case P::TRAIN: return true;
+      case P::TIE: case P::TREAT: case P::ASSERT: case P::FOR: case P::IF: case P::TRAIN: return true;
       default: return false;
     }
   }

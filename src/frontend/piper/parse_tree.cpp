@@ -284,7 +284,7 @@ std::vector<ast::Statement> TreeBuilder::block(P::BlockContext* tree) {
   std::vector<ast::Statement> out;
   for (P::StatementContext* s : tree->statement()) {
     const antlr4::Token* start = s->getStart();
-    for (size_t definition : {P::USE, P::PARAM, P::LET, P::FN, P::MESH, P::DIM, P::TRAIN}) {
+    for (size_t definition : {P::USE, P::PARAM, P::LET, P::FN, P::MESH, P::DIM, P::TREAT, P::TRAIN}) {
       if (start->getType() != definition) continue;
       diagnostics_.report(Code::E0104, span(start), fmt::format("`{}` stands inside a block", start->getText()))
           .help("move it to the top level of the file");
@@ -355,6 +355,8 @@ ast::Statement TreeBuilder::simple(P::SimpleStatementContext* tree) {
     out.node = ast::Mesh{name(s->name()), bindings(s->binding())};
   } else if (auto* s = tree->dimStatement()) {
     out.node = ast::Dim{string(s->STRING()), expr(s->expr())};
+  } else if (auto* s = tree->treatStatement()) {
+    out.node = ast::Treat{string(s->STRING()), name(s->name())};
   } else if (auto* s = tree->tagStatement()) {
     out.node = ast::Tag{name(s->name()), expr(s->expr(0)), s->expr().size() > 1 ? expr(s->expr(1)) : nullptr};
   } else if (auto* s = tree->placeStatement()) {

@@ -245,6 +245,20 @@ struct StrategyLoader::Impl {
     evaluator.mesh = &mesh;
   }
 
+  void treats(ir::Strategy& strategy) {
+    const std::map<std::string, ir::WeightKind> kinds = {
+        {"parameter", ir::WeightKind::kParameter}, {"buffer", ir::WeightKind::kBuffer}, {"constant", ir::WeightKind::kConstant}};
+    for (const ast::Statement& s : main->file.statements) {
+      const auto* treat = std::get_if<ast::Treat>(&s.node);
+      if (!treat) continue;
+      if (const auto kind = kinds.find(treat->kind.text); kind != kinds.end()) {
+        strategy.treats.push_back({treat->glob.text, kind->second, s.span});
+      } else {
+        diagnostics.report(Code::E0304, treat->kind.span, fmt::format("a tensor cannot be treated as `{}`", treat->kind.text)).help("it is `parameter`, `buffer` or `constant`");
+      }
+    }
+  }
+
   void train(ir::Strategy& strategy) {
     SourceSpan first;
     for (const ast::Statement& s : main->file.statements) {
@@ -382,6 +396,7 @@ bool StrategyLoader::evaluate_header(ir::Strategy& strategy) {
     s.collect_names();
     s.params();
     s.mesh_and_dims(strategy);
+    s.treats(strategy);
     s.check_defines(strategy);
     s.train(strategy);
   });

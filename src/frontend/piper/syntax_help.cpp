@@ -44,6 +44,7 @@ const std::vector<Form>& forms() {
       {"tag", "tag NAME = EXPRESSION [where PREDICATE]", {"where"}},
       {"tie", "tie \"initializer\" \"initializer\" [transposed]", {"transposed"}},
       {"train", "train { loss ... optimizer ... batch ... }", {}},
+      {"treat", "treat \"glob\" as parameter, buffer or constant", {"as"}},
       {"use", "use NAME, or use \"dir/file.piper\" as NAME", {"as"}},
   };
   return kForms;

@@ -58,6 +58,8 @@ std::string print(const ir::Strategy& s) {
   for (const ir::Axis& a : s.mesh.axes) text += format(" {}={}", a.name, a.size);
   text += "\n";
   for (const auto& [name, size] : s.dims) text += format("dim {} = {}\n", name, size);
+  constexpr const char* kKind[] = {"parameter", "buffer", "constant"};
+  for (const ir::Treat& t : s.treats) text += format("treat {} as {}\n", t.glob, kKind[static_cast<int>(t.kind)]);
   for (const ir::TagRule& rule : s.tags) {
     text += "tag " + rule.name + ":";
     for (const auto& [op, value] : rule.ops) text += format(" {}={}", op.value, value);
