@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "frontend/onnx/baked_batch.h"
+#include "frontend/onnx/dim_expression.h"
 #include "tests/frontend/onnx/run_model.h"
 
 namespace {
@@ -211,4 +212,32 @@ TEST_CASE("a model gives the same rows for every batch size", "[dims]") {
     for (int64_t i = 0; i < 6; i++)
       CHECK(ops::get_number(alone[0], i) == ops::get_number(all[0], row * 6 + i));
   }
+}
+
+TEST_CASE("dims computed from others, as torch.export writes them", "[dims]") {
+  const auto value = [](const std::string& text) {
+    return frontend::evaluate_dim(text, [](const std::string& name) -> std::optional<Dim> {
+      if (name == "batch" || name == "s77") return kB;
+      if (name == "s0") return Dim(12);
+      return std::nullopt;
+    });
+  };
+  CHECK(value("s0").value == Dim(12));
+  CHECK(value("s0 + 1").value == Dim(13));
+  CHECK(value("2*s0 - 3").value == Dim(21));
+  CHECK(value("Max(1, s0//5)").value == Dim(2));
+  CHECK(value("-(s0 - 20) % 3").value == Dim(2));
+  CHECK(value("3*batch + 2").value == Dim(2, 3));
+  CHECK(value("(4*s77)//2").value == Dim(0, 2));
+  CHECK(value("s77*s0").value == Dim(0, 12));
+  // Not linear in the batch, or no expression at all.
+  for (const char* text : {"s77*s77", "s77//2", "s77 % 2", "Max(s77, 2)", "s0**2", "s0 +", "(s0", "", "s0 s0", "9999999999999999999",
+                           "s0*9000000000000000000"}) {
+    INFO(text);
+    CHECK_FALSE(value(text).value.has_value());
+  }
+  CHECK_FALSE(value(std::string(100000, '(')).understood);
+  const auto unbound = value("s3 + s4*s3");
+  CHECK(unbound.understood);
+  CHECK(unbound.unbound == std::vector<std::string>{"s3", "s4"});
 }

@@ -263,3 +263,31 @@ TEST_CASE("names of inputs, parameters and outputs are the file's, and all names
   std::set<std::string> names;
   for (const ir::Value& value : model.values) CHECK(names.insert(value.name).second);
 }
+
+TEST_CASE("the strategy's word on a tensor goes before all others", "[params]") {
+  GraphBuilder g;
+  std::string y = g.node("Mul", {g.input("x", {"batch", 4}), g.weight("block.scale", {4})});
+  y = g.node("Mul", {y, g.weight("onnx::Mul_12", {4})});
+  g.output(g.node("Add", {y, g.weight("block.shift", {4})}));
+  frontend::ImportOptions options;
+  options.treats = {{"onnx::Mul_12", ir::WeightKind::kParameter, {}},
+                    {"*.scale", ir::WeightKind::kBuffer, {}},
+                    {"block.shift", ir::WeightKind::kConstant, {}}};
+  test::Imported imported = test::import_graph(g, options);
+  INFO(imported.messages);
+  REQUIRE(imported.model);
+  REQUIRE(find(*imported.model, "onnx::Mul_12"));
+  CHECK(find(*imported.model, "onnx::Mul_12")->trainable);
+  REQUIRE(find(*imported.model, "block.scale"));
+  CHECK(find(*imported.model, "block.scale")->is_buffer);
+  CHECK(!find(*imported.model, "block.shift"));
+
+  options.treats = {{"block.scala", ir::WeightKind::kBuffer, {}}};
+  imported = test::import_graph(g, options);
+  CHECK(imported.messages.find("error[E0512]") != std::string::npos);
+  CHECK(imported.messages.find("did you mean `block.scale`?") != std::string::npos);
+
+  options.treats = {{"block.scale", ir::WeightKind::kBuffer, {}}, {"block.*", ir::WeightKind::kParameter, {}}};
+  imported = test::import_graph(g, options);
+  CHECK(imported.messages.find("error[E0208]: `block.scale` is treated as parameter and as buffer") != std::string::npos);
+}
