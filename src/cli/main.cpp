@@ -1,6 +1,7 @@
 // Entry of `piper`.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -33,6 +34,26 @@ void report(const support::Error& error, Context& context) {
   context.exit_code = static_cast<int>(error.kind);
 }
 
+// An error for the first option that neither the subcommand nor `piper` has, with the one that was meant; "" when there is
+// none.
+static std::string unknown_option(const CLI::App& app, const CLI::App* sub, int argc, char** argv) {
+  std::vector<std::string> known;
+  for (const CLI::App* owner : {&app, sub}) {
+    if (!owner) continue;
+    for (const CLI::Option* option : owner->get_options()) {
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    }
+  }
+  for (int i = 1; i < argc; i++) {
+    const std::string word = argv[i], name = word.substr(0, word.find('='));
+    if (word == "--") break;
+    if (!word.starts_with("--") || std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const std::string meant = support::did_you_mean(name, known);
+    return "error: unknown option `" + name + "`\n" + (meant.empty() ? "" : "  = help: did you mean `" + meant + "`?\n");
+  }
+  return "";
+}
+
 }  // namespace piper::cli
 
 int main(int argc, char** argv) {
@@ -63,9 +84,14 @@ int main(int argc, char** argv) {
       if (!meant.empty()) std::fprintf(stderr, "  = help: did you mean `%s`?\n", meant.c_str());
       return kExitUsage;
     }
-    std::fprintf(stderr, "error: %s\n  = help: `piper%s%s --help` lists the options\n", e.what(),
-                 app.get_subcommands().empty() ? "" : " ",
-                 app.get_subcommands().empty() ? "" : app.get_subcommands().front()->get_name().c_str());
+    const CLI::App* sub = app.get_subcommands().empty() ? nullptr : app.get_subcommands().front();
+    const std::string unknown = unknown_option(app, sub, argc, argv);
+    if (!unknown.empty()) {
+      std::fprintf(stderr, "%s", unknown.c_str());
+    } else {
+      std::fprintf(stderr, "error: %s\n", e.what());
+    }
+    std::fprintf(stderr, "  = help: `piper%s%s --help` lists the options\n", sub ? " " : "", sub ? sub->get_name().c_str() : "");
     return kExitUsage;
   }
   return context.exit_code;

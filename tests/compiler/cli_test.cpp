@@ -69,13 +69,32 @@ const std::string kModel = "models/gpt_tiny/gpt_tiny.onnx";
 
 }  // namespace
 
+TEST_CASE("fmt writes files back, or only says what it would do") {
+  const Folder folder;
+  const std::string file = folder / "a.piper", good = folder / "b.piper", bad = folder / "c.piper";
+  write(file, "let a=1\nlet b = 2\n");
+  write(good, "let a = 1\n");
+  write(bad, "let a =\n");
+  expect(fmt::format("fmt --check '{}' '{}'", file, good), 1, {"a.piper"});
+  expect(fmt::format("fmt --diff '{}'", file), 0, {"-let a=1\n+let a = 1\n let b = 2\n"});
+  expect(fmt::format("fmt --check '{}'", good), 0, {});
+  CHECK(read(file) == "let a=1\nlet b = 2\n");
+  expect(fmt::format("fmt '{}' '{}' '{}'", bad, file, folder / "none.piper"), 1, {"error[E0101]", "cannot read"});
+  CHECK(read(file) == "let a = 1\nlet b = 2\n");
+  CHECK(read(bad) == "let a =\n");
+  expect(fmt::format("fmt --message-format=json '{}'", bad), 1, {"\"code\":\"E0101\""});
+  expect("fmt -", 0, {});
+}
+
 TEST_CASE("usage errors exit with 2 and name what was meant") {
   expect("compil", 2, {"unknown command `compil`", "did you mean `compile`?"});
   expect("compile", 2, {"model is required"});
   expect(fmt::format("compile {} strategies/dp.piper --emit dag:after=nothing", kModel), 2, {"nothing called `dag:after=nothing`", "dag:after=place"});
   expect(fmt::format("compile {} strategies/dp.piper -D dp", kModel), 2, {"`dp` is not of the form name=value"});
+  expect("launch --step 3 x.plan", 2, {"unknown option `--step`", "did you mean `--steps`?", "`piper launch --help`"});
+  expect("check --message-fromat=json x.piper", 2, {"did you mean `--message-format`?"});
   expect("--version", 0, {"0.1"});
-  for (const char* command : {"check", "compile", "explain", "inspect", "launch", "show", "verify"}) expect(fmt::format("{} --help", command), 0, {"Example:"});
+  for (const char* command : {"check", "compile", "explain", "fmt", "inspect", "launch", "show", "verify"}) expect(fmt::format("{} --help", command), 0, {"Example:"});
 }
 
 TEST_CASE("a bad model file is refused, and nothing is written") {

@@ -42,6 +42,13 @@ int level(const std::string& op) {
   return 4;
 }
 
+// Whether the expression ends with the bracket that its items are between, which then stands where its line began.
+bool is_bracketed(ParserRuleContext* tree) {
+  const std::string end = tree->getStop()->getText();
+  const bool list = as<P::ListContext>(tree) || as<P::ListOfContext>(tree);
+  return list || ((end == ")" || end == "]") && (as<P::CallContext>(tree) || as<P::SelectorContext>(tree) || as<P::DevicesContext>(tree)));
+}
+
 bool is_clause(antlr4::tree::ParseTree* tree) {
   return as<P::PlaceClauseContext>(tree) || as<P::ReplicateClauseContext>(tree) || as<P::ShardClauseContext>(tree) ||
          as<P::StreamClauseContext>(tree);
@@ -58,24 +65,42 @@ std::vector<Token*> ExprFormatter::comments_between(Token* before, Token* after)
 }
 
 Doc ExprFormatter::break_between(Token* before, Token* after, Doc otherwise) {
+  if (comments_between(before, after).empty()) return otherwise;
+  return layout::concat({comments_after(before, after), layout::hard_line()});
+}
+
+Doc ExprFormatter::comments_after(Token* before, Token* after) {
   const std::vector<Token*> comments = comments_between(before, after);
-  if (comments.empty()) return otherwise;
   std::vector<Doc> parts;
   for (Token* c : comments) {
     placed_.insert(c);
+    std::string text = c->getText();
+    text.erase(text.find_last_not_of(" \t") + 1);
     if (c->getLine() == before->getLine()) {
-      parts.push_back(layout::comment(c->getText()));
+      parts.push_back(layout::comment(std::move(text)));
     } else {
       parts.push_back(layout::hard_line());
-      parts.push_back(layout::text(c->getText()));
+      parts.push_back(layout::text(std::move(text)));
     }
   }
-  parts.push_back(layout::hard_line());
   return layout::concat(std::move(parts));
+}
+
+// What is between two brackets, to the right of them.
+Doc ExprFormatter::bracketed(const std::string& open, std::vector<Doc> inner, Token* before, Token* close) {
+  const bool comments = !comments_between(before, close).empty();
+  inner.push_back(comments_after(before, close));
+  return layout::group(layout::concat({layout::text(open), layout::nest(kIndent, layout::concat(std::move(inner))),
+                                       comments ? layout::hard_line() : layout::soft_line(), layout::text(close->getText())}));
 }
 
 Doc ExprFormatter::items(Token* open, const std::vector<ParserRuleContext*>& trees, Token* close) {
   if (trees.empty()) return layout::text(open->getText() + close->getText());
+  antlr4::tree::ParseTree* only = trees.size() == 1 ? trees[0] : nullptr;
+  if (as<P::ArgumentContext>(only) && only->children.size() == 1) only = only->children[0];
+  const bool hugs = (as<P::ListContext>(only) || as<P::ListOfContext>(only)) &&
+                    comments_between(open, trees[0]->getStart()).empty() && comments_between(trees[0]->getStop(), close).empty();
+  if (hugs) return layout::concat({layout::text(open->getText()), item(trees[0]), layout::text(close->getText())});
   std::vector<Doc> inner{break_between(open, trees[0]->getStart(), layout::soft_line())};
   for (size_t i = 0; i < trees.size(); i++) {
     inner.push_back(item(trees[i]));
@@ -83,9 +108,11 @@ Doc ExprFormatter::items(Token* open, const std::vector<ParserRuleContext*>& tre
     inner.push_back(layout::text(","));
     inner.push_back(break_between(trees[i]->getStop(), trees[i + 1]->getStart(), layout::line()));
   }
-  const Doc end = break_between(trees.back()->getStop(), close, layout::soft_line());
-  return layout::group(layout::concat({layout::text(open->getText()), layout::nest(kIndent, layout::concat(std::move(inner))), end,
-                                       layout::text(close->getText())}));
+  return bracketed(open->getText(), std::move(inner), trees.back()->getStop(), close);
+}
+
+Doc ExprFormatter::hanging(P::ExprContext* tree, int columns) {
+  return is_bracketed(tree) ? expr(tree) : layout::nest(columns, expr(tree));
 }
 
 // `name = value`, `tag = *`, or a value.
@@ -129,18 +156,21 @@ Doc ExprFormatter::prefix_chain(P::ExprContext* tree) {
   for (P::ExprContext* at = tree; at;) {
     if (auto* let = as<P::LetInContext>(at)) {
       parts.push_back(layout::text("let " + let->name()->getText() + " = "));
-      parts.push_back(layout::nest(2 * kIndent, expr(let->expr(0))));
+      parts.push_back(hanging(let->expr(0), 2 * kIndent));
       parts.push_back(layout::text(" in"));
       parts.push_back(break_between(symbol(let->IN()), let->expr(1)->getStart(), layout::line()));
       at = let->expr(1);
     } else if (auto* check = as<P::AssertInContext>(at)) {
-      parts.insert(parts.end(), {layout::text("assert "), layout::nest(2 * kIndent, expr(check->expr(0))), layout::text(", "),
-                                 expr(check->expr(1)), layout::text(" in")});
+      const Doc why = layout::nest(2 * kIndent, layout::concat({layout::line(), expr(check->expr(1)), layout::text(" in")}));
+      parts.push_back(layout::group(
+          layout::concat({layout::text("assert "), hanging(check->expr(0), 2 * kIndent), layout::text(","), why})));
       parts.push_back(break_between(symbol(check->IN()), check->expr(2)->getStart(), layout::line()));
       at = check->expr(2);
     } else if (auto* choice = as<P::IfElseContext>(at)) {
-      parts.insert(parts.end(), {layout::text("if "), layout::nest(2 * kIndent, expr(choice->expr(0))), layout::text(" then "),
-                                 layout::nest(kIndent, expr(choice->expr(1)))});
+      const Doc then = break_between(symbol(choice->THEN()), choice->expr(1)->getStart(), layout::line());
+      parts.push_back(layout::group(
+          layout::concat({layout::text("if "), hanging(choice->expr(0), 2 * kIndent), layout::text(" then"),
+                          layout::nest(kIndent, layout::concat({then, expr(choice->expr(1))}))})));
       parts.push_back(break_between(choice->expr(1)->getStop(), symbol(choice->ELSE()), layout::line()));
       parts.push_back(layout::text("else "));
       at = choice->expr(2);
@@ -165,9 +195,7 @@ Doc ExprFormatter::comprehension(P::ListOfContext* tree) {
     }
     before = c->getStop();
   }
-  const Doc end = break_between(before, tree->getStop(), layout::soft_line());
-  return layout::group(
-      layout::concat({layout::text("["), layout::nest(kIndent, layout::concat(std::move(inner))), end, layout::text("]")}));
+  return bracketed("[", std::move(inner), before, tree->getStop());
 }
 
 Doc ExprFormatter::expr(P::ExprContext* tree) {
@@ -232,7 +260,7 @@ Doc ExprFormatter::words(ParserRuleContext* tree) {
       const bool glued = parts.empty() || text == ",";
       auto& out = clauses.empty() ? parts : clauses;
       if (!glued) out.push_back(layout::text(" "));
-      out.push_back(as<P::ExprContext>(child) ? layout::nest(kIndent, expr(as<P::ExprContext>(child))) : layout::text(text));
+      out.push_back(as<P::ExprContext>(child) ? hanging(as<P::ExprContext>(child), kIndent) : layout::text(text));
     }
     before = last_of(child);
   }

@@ -15,6 +15,8 @@ class ExprFormatter {
   explicit ExprFormatter(antlr4::CommonTokenStream& tokens) : tokens_(tokens) {}
 
   layout::Doc expr(PiperParser::ExprContext* tree);
+  // ... whose further lines stand `columns` to the right, unless they are the inside of a bracket.
+  layout::Doc hanging(PiperParser::ExprContext* tree, int columns);
   // A statement or setting without blocks: keywords, names and expressions in a row, then its clauses.
   layout::Doc words(antlr4::ParserRuleContext* tree);
 
@@ -26,6 +28,8 @@ class ExprFormatter {
  private:
   // A place where a line may be broken, with the comments that stand there.
   layout::Doc break_between(antlr4::Token* before, antlr4::Token* after, layout::Doc otherwise);
+  layout::Doc comments_after(antlr4::Token* before, antlr4::Token* after);
+  layout::Doc bracketed(const std::string& open, std::vector<layout::Doc> inner, antlr4::Token* before, antlr4::Token* close);
   // Items between brackets, one a line when they do not fit.
   layout::Doc items(antlr4::Token* open, const std::vector<antlr4::ParserRuleContext*>& trees, antlr4::Token* close);
   layout::Doc item(antlr4::ParserRuleContext* tree);

@@ -465,18 +465,36 @@ void report_one(Text& text, const SyntaxStop& mistake) { Recovery(text).report(m
 
 }  // namespace
 
+namespace {
+
+void report_all(Text& text, const SyntaxStop& mistake) {
+  const int before = text.diagnostics().error_count();
+  Recovery(text).run();
+  // Recovery finds what stopped the parser; should it not, say at least where that was.
+  if (text.diagnostics().error_count() == before) report_one(text, mistake);
+}
+
+}  // namespace
+
+bool visit_tree(int32_t file, Diagnostics& diagnostics, const std::function<void(P::FileContext*, antlr4::CommonTokenStream&)>& visit) {
+  auto build = [&](Text& text) {
+    P::FileContext* tree = text.parser().file();
+    // Escapes and numbers are checked where the plain tree is made.
+    const int before = diagnostics.error_count();
+    for (P::StatementContext* s : tree->statement()) text.builder().statement(s);
+    if (diagnostics.error_count() == before) visit(tree, text.tokens());
+    return true;
+  };
+  return parse_with(file, diagnostics, build, report_all).has_value();
+}
+
 std::optional<ast::File> parse_file(int32_t file, Diagnostics& diagnostics) {
   auto build = [](Text& text) {
     ast::File tree;
     for (P::StatementContext* s : text.parser().file()->statement()) tree.statements.push_back(text.builder().statement(s));
     return tree;
   };
-  return parse_with(file, diagnostics, build, [&](Text& text, const SyntaxStop& mistake) {
-    int before = diagnostics.error_count();
-    Recovery(text).run();
-    // Recovery finds what stopped the parser; should it not, say at least where that was.
-    if (diagnostics.error_count() == before) report_one(text, mistake);
-  });
+  return parse_with(file, diagnostics, build, report_all);
 }
 
 ast::ExprPtr parse_expression(int32_t file, Diagnostics& diagnostics) {

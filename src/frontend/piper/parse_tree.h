@@ -1,8 +1,10 @@
-// From ANTLR's tree to the plain syntax tree. Only parse.cpp and parse_tree.cpp include this.
+// From ANTLR's tree to the plain syntax tree. Only parse.cpp, parse_tree.cpp and the formatter include this.
 #pragma once
 
 #include <PiperLexer.h>
 #include <PiperParser.h>
+
+#include <functional>
 
 #include "frontend/piper/ast.h"
 #include "support/diagnostics.h"
@@ -44,5 +46,9 @@ class TreeBuilder {
   std::vector<int32_t> bytes_;  // of each code point
   int depth_ = 0;               // of nested expressions
 };
+
+// Parses a file and hands out its tree, which lives as long as the call. False after a mistake, which is reported.
+bool visit_tree(int32_t file, support::Diagnostics& diagnostics,
+                const std::function<void(PiperParser::FileContext*, antlr4::CommonTokenStream&)>& visit);
 
 }  // namespace piper::frontend

@@ -37,28 +37,14 @@ struct StrategyLoader::Impl {
 
   // ---- Parsing ----
 
-  std::optional<std::string> read(const std::string& file, SourceSpan span) {
-    std::error_code failed;
-    std::ifstream in(file, std::ios::binary);
-    if (!in || fs::is_directory(file, failed)) {
-      diagnostics.report(Code::E0001, span, fmt::format("cannot read `{}`", file));
-      return std::nullopt;
-    }
-    // One byte more than is allowed: the size check then says so without reading all of a huge file.
-    std::string text(kMaxFileBytes + 1, '\0');
-    in.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<size_t>(in.gcount()));
-    return text;
-  }
-
   Module* load(const std::string& file, const std::string& name, SourceSpan span) {
     std::error_code ignored;
     const std::string key = fs::weakly_canonical(file, ignored).string();
     if (const auto it = modules.find(key); it != modules.end()) return it->second.get();
-    auto text = read(file, span);
-    if (!text) return nullptr;
-    hashed += *text + '\0';
-    const int32_t id = diagnostics.sources().add(file, std::move(*text));
+    const auto read = read_text(file, span, diagnostics);
+    if (!read) return nullptr;
+    const int32_t id = *read;
+    hashed += diagnostics.sources().text(id) + '\0';
     Module* module = modules.emplace(key, std::make_unique<Module>()).first->second.get();
     module->name = name;
     if (!check_text(id, diagnostics)) return nullptr;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 
 #include "frontend/piper/parse.h"
 #include "support/strings.h"
@@ -119,6 +121,20 @@ size_t first_invalid(std::string_view text) {
 }
 
 }  // namespace
+
+std::optional<int32_t> read_text(const std::string& path, SourceSpan span, support::Diagnostics& diagnostics) {
+  std::error_code failed;
+  std::ifstream in(path, std::ios::binary);
+  if (!in || std::filesystem::is_directory(path, failed)) {
+    diagnostics.report(Code::E0001, span, "cannot read `" + path + "`");
+    return std::nullopt;
+  }
+  // One byte more than is allowed: the size check then says so without reading all of a huge file.
+  std::string text(kMaxFileBytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  return diagnostics.sources().add(path, std::move(text));
+}
 
 bool check_text(int32_t file, support::Diagnostics& diagnostics) {
   const std::string& text = diagnostics.sources().text(file);
