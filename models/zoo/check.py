@@ -9,7 +9,7 @@ from onnx import numpy_helper
 from .golden import aliases, relative
 
 
-def outputs_agree(model, inputs, names, path, batches=(8, 3)):
+def outputs_agree(model, data, names, path, batches=(8, 3)):
     """Runs the file in ONNX Runtime at several batch sizes; returns the largest difference."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -18,8 +18,8 @@ def outputs_agree(model, inputs, names, path, batches=(8, 3)):
     worst = 0.0
     for batch in batches:
         with torch.no_grad():
-            expected = model(inputs[:batch])
-        (actual,) = session.run([names[1]], {names[0]: inputs[:batch].numpy()})
+            expected = model(*(data[name][:batch] for name in names[0]))
+        (actual,) = session.run([names[1]], {name: data[name][:batch].numpy() for name in names[0]})
         worst = max(worst, relative(torch.from_numpy(actual), expected))
     if worst > 1e-5:
         raise RuntimeError(f"{path.name}: outputs differ from PyTorch's by {worst:.1e}")

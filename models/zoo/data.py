@@ -48,3 +48,30 @@ def ignore_some(labels):
     counts = (torch.arange(SAMPLES) % 8 * 7 + 2) % 17  # 2 9 16 6 13 3 10 0, again and again
     labels[torch.arange(context)[None] < counts[:, None]] = -100
     return labels
+
+
+def masked_language(context, vocab, seed):
+    """tokens, segments, mask and labels [S, T]: sentences of differing lengths with padding behind.
+
+    Half of the tokens in a sentence are replaced by token 1; only those have a label.
+    """
+    random = torch.Generator().manual_seed(seed)
+    ids = torch.randint(2, vocab, (SAMPLES, context), generator=random)
+    lengths = 4 + torch.randint(0, context - 3, (SAMPLES, 1), generator=random)
+    at = torch.arange(context)[None]
+    mask = (at < lengths).long()
+    hidden = (torch.rand(SAMPLES, context, generator=random) < 0.5) & (mask == 1)
+    tokens = torch.where(hidden, torch.ones_like(ids), ids) * mask
+    return {"tokens": tokens, "segments": (at >= lengths // 2).long() * mask, "mask": mask,
+            "labels": torch.where(hidden, ids, torch.full_like(ids, -100))}
+
+
+def images(side, classes, seed):
+    """image [S, 3, side, side] and label [S]: a class is the direction of a gradient, in noise."""
+    random = torch.Generator().manual_seed(seed)
+    label = torch.randint(0, classes, (SAMPLES,), generator=random)
+    ramp = torch.linspace(-1, 1, side)
+    angle = (label * (2 * torch.pi / classes))[:, None, None]
+    plane = angle.cos() * ramp[None, :, None] + angle.sin() * ramp[None, None, :]
+    noise = torch.randn(SAMPLES, 3, side, side, generator=random)
+    return {"image": plane[:, None] + 0.5 * noise, "label": label}

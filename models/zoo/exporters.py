@@ -18,27 +18,30 @@ logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
 
-def torchscript(model, sample, names, path):
-    """Exports by tracing.  `names` is (input, output); both get a dynamic first dim `batch`."""
+def torchscript(model, samples, names, path):
+    """Exports by tracing.  `names` is (inputs, output); all get a dynamic first dim `batch`."""
+    inputs, output = names
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns of its own deprecation
         torch.onnx.export(
-            model, (sample,), buffer, dynamo=False, opset_version=17,
+            model, samples, buffer, dynamo=False, opset_version=17,
             training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False,
-            input_names=[names[0]], output_names=[names[1]],
-            dynamic_axes={names[0]: {0: "batch"}, names[1]: {0: "batch"}})
+            input_names=list(inputs), output_names=[output],
+            dynamic_axes={name: {0: "batch"} for name in [*inputs, output] if name != "loss"})
     save(onnx.load_from_string(buffer.getvalue()), path)
 
 
-def dynamo(model, sample, names, path):
+def dynamo(model, samples, names, path):
     """Exports by torch.export.  The same names and the same dynamic dim as `torchscript`."""
+    inputs, output = names
+    batch = torch.export.Dim("batch", min=2)  # 1 is special to it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
-            model, (sample,), dynamo=True, opset_version=18, optimize=False, verbose=False,
-            input_names=[names[0]], output_names=[names[1]],
-            dynamic_shapes=({0: torch.export.Dim("batch")},))
+            model, samples, dynamo=True, opset_version=18, optimize=False, verbose=False,
+            input_names=list(inputs), output_names=[output],
+            dynamic_shapes=tuple({0: batch} for _ in samples))
     save(program.model_proto, path)
 
 

@@ -13,7 +13,7 @@ ADAMW = {"lr": 1e-3, "betas": (0.9, 0.95), "eps": 1e-3, "weight_decay": 0.1}
 def train(model, data, names, loss_of, dtype):
     """Trains a copy of `model` in `dtype`; returns losses, step 0's gradients and norm, weights.
 
-    `names` is (input, target); step s takes samples s * BATCH to (s + 1) * BATCH - 1.
+    `names` is (inputs, target); step s takes samples s * BATCH to (s + 1) * BATCH - 1.
     """
     model = copy.deepcopy(model).to(dtype)
     parameters = dict(model.named_parameters())  # a tied parameter comes once
@@ -21,11 +21,11 @@ def train(model, data, names, loss_of, dtype):
     result = {}
     for step in range(STEPS):
         batch = slice(step * BATCH, (step + 1) * BATCH)
-        inputs, targets = (data[name][batch] for name in names)
-        if inputs.is_floating_point():
-            inputs, targets = inputs.to(dtype), targets.to(dtype)
+        *inputs, targets = (
+            data[name][batch].to(dtype) if data[name].is_floating_point() else data[name][batch]
+            for name in [*names[0], names[1]])
         optimizer.zero_grad()
-        loss = loss_of(model(inputs), targets)
+        loss = loss_of(model(*inputs), targets)
         loss.backward()
         result[f"loss.{step}"] = loss.detach()
         if step == 0:
@@ -74,6 +74,12 @@ def aliases(model):
     for name, p in model.named_parameters(remove_duplicate=False):
         groups.setdefault(id(p), []).append(name)
     return {names[0]: names for names in groups.values()}
+
+
+def statistics(model):
+    """Running statistics of batch normalisation.  ONNX takes the population's variance, PyTorch the
+    sample's, so only means are comparable."""
+    return [(name, b) for name, b in model.named_buffers() if name.endswith("running_mean")]
 
 
 def relative(a, b):

@@ -188,12 +188,12 @@ def write(folder, golden, loss_of):
         out.mkdir(parents=True, exist_ok=True)
         data.write(tensors, out / "data.safetensors")
         source, _, target = family.names
-        golden.write(model, tensors, (source, target), loss_of(family.language),
+        golden.write(model, tensors, ((source,), target), loss_of(family.language),
                      out / "golden.safetensors")
         if family.language:
             short = {name: tensor[:, :SHORT].contiguous() for name, tensor in tensors.items()}
             data.write(short, out / "short_data.safetensors")
-            golden.write(model, short, (source, target), loss_of(True),
+            golden.write(model, short, ((source,), target), loss_of(True),
                          out / "short_golden.safetensors", keep=[])
         sidecar = Sidecar()
         for variant in VARIANTS:

@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "ops/composed.h"
+
 namespace piper::ops {
 
 namespace {
@@ -18,6 +20,7 @@ const std::map<ImportKey, std::vector<const ImportRule*>>& import_table() {
     for (const OpDef* def : all_ops()) {
       for (const ImportRule& rule : def->imports) rules[{rule.op_type, rule.domain}].push_back(&rule);
     }
+    for (const ImportRule& rule : composed_rules()) rules[{rule.op_type, rule.domain}].push_back(&rule);
     return rules;
   }();
   return table;

@@ -55,10 +55,10 @@ void check_cells(const std::vector<Cell>& cells) {
 }
 
 // Golden values of PyTorch for models that hold a part of their tensors only are compared where they are given.
-void check_golden(const std::string& name, const std::map<std::string, std::string>& sets) {
-  INFO(name);
+void check_golden(const std::string& name, const std::map<std::string, std::string>& sets, const std::string& exporter = "") {
+  INFO(name << exporter);
   Cell cell;
-  cell.model = {name, fmt::format("models/{0}/{0}.onnx", name), fmt::format("models/{}/data.safetensors", name), {}, 4};
+  cell.model = {name, fmt::format("models/{0}/{0}{1}.onnx", name, exporter), fmt::format("models/{}/data.safetensors", name), {}, 4};
   cell.strategy = "single";
   cell.defines = {{"microbatches", "1"}};
   cell.sets = sets;
@@ -94,7 +94,7 @@ void check_golden(const std::string& name, const std::map<std::string, std::stri
     ++compared;
   }
   CHECK(compared >= 10);
-  fmt::print("{:<12} {} tensors against PyTorch, largest difference {:.1e}\n", name, compared, worst);
+  fmt::print("{:<20} {} tensors against PyTorch, largest difference {:.1e}\n", name + exporter, compared, worst);
 }
 
 }  // namespace
@@ -102,7 +102,17 @@ void check_golden(const std::string& name, const std::map<std::string, std::stri
 TEST_CASE("one device gives PyTorch's losses, gradients and weights") {
   const auto mse = models()[0].sets;
   check_golden("mlp", mse);
-  for (const char* name : {"gpt_tiny", "llama_tiny", "gpt", "llama"}) check_golden(name, {});
+  for (const char* name : {"gpt_tiny", "llama_tiny", "gpt", "llama", "bert_tiny", "t5_tiny"}) check_golden(name, {});
+  for (const char* name : {"bert_tiny", "t5_tiny"}) check_golden(name, {}, ".dynamo");
+  std::map<std::string, std::string> image{{"train.loss", "cross_entropy(logits = output \"logits\", target = input \"label\")"}};
+  for (const char* exporter : {"", ".dynamo"}) {
+    check_golden("vit_tiny", image, exporter);
+    check_golden("cnn_gn", image, exporter);
+  }
+  for (const char* exporter : {"", ".dynamo"}) check_golden("own_loss", {{"train.loss", "mean(output \"loss\")"}}, exporter);
+  check_golden("cnn_bn", image);
+  image["train.batch_norm"] = "training";  // torch.export writes the inference form
+  check_golden("cnn_bn", image, ".dynamo");
 }
 
 TEST_CASE("every strategy gives the numbers of one device, on threads") { check_cells(matrix()); }

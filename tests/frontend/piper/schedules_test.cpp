@@ -113,7 +113,8 @@ TEST_CASE("shipped strategies load", "[schedules]") {
 TEST_CASE("layer globs of the families", "[schedules]") {
   const std::pair<const char*, int> kPaths[] = {
       {"transformer.h.3.attn.c_attn", 3}, {"model.layers.11.mlp.up_proj", 11}, {"layers.2", 2}, {"layers.2.linear", 2},
-      {"model.layers.4.block_sparse_moe.experts.7.w1", 4}, {"h.5.mlp", 5}};
+      {"model.layers.4.block_sparse_moe.experts.7.w1", 4}, {"h.5.mlp", 5},
+      {"bert.encoder.layer.6.attention.self.query", 6}, {"vit.blocks.7.mlp.fc1", 7}, {"encoder.block.8.layer.1.DenseReluDense.wi", 8}};
   for (const auto& [path, index] : kPaths) {
     INFO(path);
     ir::Model model = test::toy_model(1);
