@@ -1,5 +1,5 @@
-"""A T5-style encoder: relative position biases in buckets, shared by all layers, norms without mean,
-gated GELU, attention scores that are not scaled.
+"""A T5-style encoder: relative position biases in buckets, shared by all layers, norms without
+mean, gated GELU, attention scores that are not scaled.
 
 Shapes: B batch, T sequence, C channels, H heads, E = C / H, V vocabulary.
 """

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "ops/kernel.h"
+#include "ops/composed.h"
 #include "tests/ops/harness.h"
 
 namespace piper::ops::test {
@@ -52,17 +53,20 @@ TEST_CASE("an import is found by type, domain and opset") {
 
 TEST_CASE("no two rules import one ONNX op at one opset") {
   std::map<std::pair<std::string, std::string>, std::vector<const ImportRule*>> rules;
+  std::vector<const ImportRule*> all;
   for (const OpDef* def : all_ops()) {
-    for (const ImportRule& rule : def->imports) {
-      INFO(rule.op_type);
-      CHECK(rule.import != nullptr);
-      CHECK(rule.min_opset <= rule.max_opset);
-      auto& others = rules[{rule.op_type, rule.domain}];
-      for (const ImportRule* other : others) {
-        CHECK((rule.max_opset < other->min_opset || other->max_opset < rule.min_opset));
-      }
-      others.push_back(&rule);
+    for (const ImportRule& rule : def->imports) all.push_back(&rule);
+  }
+  for (const ImportRule& rule : composed_rules()) all.push_back(&rule);
+  for (const ImportRule* rule : all) {
+    INFO(rule->op_type);
+    CHECK(rule->import != nullptr);
+    CHECK(rule->min_opset <= rule->max_opset);
+    auto& others = rules[{rule->op_type, rule->domain}];
+    for (const ImportRule* other : others) {
+      CHECK((rule->max_opset < other->min_opset || other->max_opset < rule->min_opset));
     }
+    others.push_back(rule);
   }
   const std::vector<std::string> names = importable_ops();
   CHECK(std::is_sorted(names.begin(), names.end()));
