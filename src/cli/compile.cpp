@@ -6,6 +6,7 @@
 
 #include "cli/cli.h"
 #include "cli/compile_model.h"
+#include "cli/pairs.h"
 #include "plan/plan_io.h"
 #include "support/strings.h"
 
@@ -19,19 +20,6 @@ struct Options {
   std::string device = "cpu";
   bool no_verify = false, quiet = false;
 };
-
-// "k=v" pairs; a word without `=` is a usage error.
-std::map<std::string, std::string> pairs(const std::vector<std::string>& words, const char* flag, const std::string& prefix) {
-  std::map<std::string, std::string> out;
-  for (const std::string& word : words) {
-    const size_t at = word.find('=');
-    if (at == std::string::npos || at == 0) throw CLI::ValidationError(flag, fmt::format("`{}` is not of the form name=value", word));
-    std::string key = word.substr(0, at);
-    if (!prefix.empty() && key.rfind(prefix, 0) != 0) throw CLI::ValidationError(flag, fmt::format("`{}` does not start with `{}`", key, prefix));
-    out[key] = word.substr(at + 1);
-  }
-  return out;
-}
 
 std::string mesh_text(const plan::Plan& plan) {
   std::vector<std::string> axes;

@@ -3,6 +3,7 @@
 
 #include "cli/cli.h"
 #include "cli/compile_model.h"
+#include "cli/pairs.h"
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/inspect.h"
 #include "frontend/piper/strategy_loader.h"
@@ -17,31 +18,10 @@ struct Options {
   bool json = false, ops = false;
 };
 
-std::pair<std::string, std::string> halves(const std::string& word) {
-  const size_t at = word.find('=');
-  if (at == std::string::npos) throw CLI::ValidationError("-D", fmt::format("`{}` is not of the form name=value", word));
-  return {word.substr(0, at), word.substr(at + 1)};
-}
-
-std::map<std::string, int64_t> dims_of(const std::vector<std::string>& words) {
-  std::map<std::string, int64_t> dims;
-  for (const std::string& word : words) {
-    const auto [name, text] = halves(word);
-    int64_t size = 0;
-    try {
-      size = std::stoll(text);
-    } catch (const std::exception&) {
-    }
-    if (size <= 0) throw CLI::ValidationError("-D", fmt::format("`{}` is not of the form dim=size", word));
-    dims[name] = size;
-  }
-  return dims;
-}
-
 // What a strategy says of the model before the model is read: sizes of dims, and what tensors are.
 bool read_strategy(const Options& options, support::Diagnostics& diagnostics, frontend::ImportOptions& import) {
   frontend::LoadOptions load;
-  for (const std::string& word : options.dims) load.defines.insert(halves(word));
+  load.defines = pairs(options.dims, "-D");
   load.library_dirs = library_dirs();
   frontend::StrategyLoader loader(diagnostics, load);
   ir::Strategy strategy;
@@ -56,7 +36,7 @@ void run(const Options& options, Context& context) {
   support::Diagnostics diagnostics(sources);
   frontend::ImportOptions import;
   if (options.strategy.empty()) {
-    import.dims = dims_of(options.dims);
+    import.dims = dim_sizes(options.dims);
   } else if (!read_strategy(options, diagnostics, import)) {
     report(diagnostics, context);
     return;

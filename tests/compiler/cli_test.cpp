@@ -86,6 +86,22 @@ TEST_CASE("fmt writes files back, or only says what it would do") {
   expect("fmt -", 0, {});
 }
 
+TEST_CASE("init writes a strategy, and never over another file") {
+  const Folder folder;
+  const std::string file = folder / "first.piper";
+  expect(fmt::format("init {} --pp 2 --dp 2 -o '{}'", kModel, file), 0, {"it compiles", "piper launch"});
+  const std::string first = read(file);
+  expect(fmt::format("fmt --check '{}'", file), 0, {});
+  expect(fmt::format("init {} -o '{}'", kModel, file), 1, {"is there already", "--force"});
+  CHECK(read(file) == first);
+  expect(fmt::format("init {} --force -o '{}'", kModel, file), 0, {});
+  CHECK(read(file) != first);
+  expect(fmt::format("init {} --pp 8 -o -", kModel), 1, {"4 numbered blocks", "--pp 4 or less"});
+  expect("init models/variants/gpt/script17_both.onnx -o -", 1, {"error[E0403]", "`sequence`"});
+  expect("init models/variants/gpt/script17_both.onnx -D sequence=16 -o -", 0, {"dim \"sequence\" = 16"});
+  expect(fmt::format("init {} -D sequence -o -", kModel), 2, {"not of the form name=value"});
+}
+
 TEST_CASE("usage errors exit with 2 and name what was meant") {
   expect("compil", 2, {"unknown command `compil`", "did you mean `compile`?"});
   expect("compile", 2, {"model is required"});
@@ -94,7 +110,7 @@ TEST_CASE("usage errors exit with 2 and name what was meant") {
   expect("launch --step 3 x.plan", 2, {"unknown option `--step`", "did you mean `--steps`?", "`piper launch --help`"});
   expect("check --message-fromat=json x.piper", 2, {"did you mean `--message-format`?"});
   expect("--version", 0, {"0.1"});
-  for (const char* command : {"check", "compile", "explain", "fmt", "inspect", "launch", "show", "verify"}) expect(fmt::format("{} --help", command), 0, {"Example:"});
+  for (const char* command : {"check", "compile", "explain", "fmt", "init", "inspect", "launch", "show", "verify"}) expect(fmt::format("{} --help", command), 0, {"Example:"});
 }
 
 TEST_CASE("a bad model file is refused, and nothing is written") {
