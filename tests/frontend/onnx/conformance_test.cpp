@@ -68,6 +68,7 @@ constexpr const char* kUnchanged[] = {
     "And",  "Celu",     "Cos",   "Cosh",     "Elu",      "GlobalAveragePool", "HardSigmoid",
     "InstanceNormalization",     "Not",      "OneHot",   "Or",                "Range",
     "ReduceL1",         "ReduceLogSumExp",   "Selu",     "Shrink",            "Sin",
+    "ArgMax", "ArgMin", "CumSum", "TopK",
     "Sinh", "Softplus", "Softsign",          "Tan",      "ThresholdedRelu"};
 
 void raise_opset(ModelProto* model) {
