@@ -247,6 +247,9 @@ struct StrategyLoader::Impl {
 
   void train(ir::Strategy& strategy) {
     SourceSpan first;
+    for (const auto& [key, value] : options.sets) {
+      if (is_argument(key)) set_argument(key, value);
+    }
     for (const ast::Statement& s : main->file.statements) {
       const auto* t = std::get_if<ast::Train>(&s.node);
       if (!t) continue;
@@ -261,8 +264,45 @@ struct StrategyLoader::Impl {
         else if (!options.sets.count("train." + item.word.text)) apply_setting(item, evaluator, *main, strategy.train);
       }
     }
-    for (const auto& [key, value] : options.sets) set(key, value, strategy);
+    for (const auto& [key, value] : options.sets) {
+      if (!is_argument(key)) set(key, value, strategy);
+    }
     check_train(strategy.train, evaluator);
+  }
+
+  // `train.optimizer.lr`: one argument of a setting.
+  static bool is_argument(const std::string& key) { return key.rfind("train.", 0) == 0 && key.find('.', 6) != std::string::npos; }
+
+  // The call that a setting of the file is, or nullptr, which is reported.
+  ast::Expr* call_of(const std::string& key, const std::string& word) {
+    for (ast::Statement& s : main->file.statements) {
+      auto* t = std::get_if<ast::Train>(&s.node);
+      if (!t) continue;
+      for (ast::TrainItem& item : t->items) {
+        if (item.word.text != word || !item.value) continue;
+        if (item.value->kind == ast::Expr::Kind::kCall) return item.value.get();
+        diagnostics.report(Code::E0209, item.value->span, fmt::format("`--set {}`: this `{}` has no arguments", key, word));
+        return nullptr;
+      }
+    }
+    diagnostics.report(Code::E0209, fmt::format("`--set {}`: the strategy has no `{}` to change", key, word))
+        .help(fmt::format("set it as a whole: --set 'train.{}=…'", word));
+    return nullptr;
+  }
+
+  void set_argument(const std::string& key, const std::string& value) {
+    const size_t dot = key.find('.', 6);
+    const std::string word = key.substr(6, dot - 6), argument = key.substr(dot + 1);
+    ast::Expr* call = call_of(key, word);
+    if (!call) return;
+    const int32_t id = diagnostics.sources().add(fmt::format("--set {}", key), value);
+    if (!check_text(id, diagnostics)) return;
+    ast::ExprPtr e = parse_expression(id, diagnostics);
+    if (!e) return;
+    const ast::Name name{argument, e->span};
+    const auto it = std::find_if(call->bindings.begin(), call->bindings.end(), [&](const ast::Binding& b) { return b.name.text == argument; });
+    if (it == call->bindings.end()) call->bindings.push_back({name, std::move(e)});
+    else *it = {name, std::move(e)};
   }
 
   void set(const std::string& key, const std::string& value, ir::Strategy& strategy) {

@@ -34,6 +34,19 @@ TEST_CASE("-D and --set override", "[loader]") {
   CHECK(s.train.loss[0].output == "prediction");
 }
 
+TEST_CASE("--set changes one argument of a setting, or adds it", "[loader]") {
+  frontend::LoadOptions options;
+  options.sets = {{"train.optimizer.lr", "lr / 2"}, {"train.optimizer.eps", "1e-3"}, {"train.batch", "8"}};
+  test::Loaded loaded = test::load("param lr = 0.5\ntrain { optimizer adamw(lr = lr, weight_decay = 0.2) batch 4 }", nullptr, options);
+  INFO(loaded.errors);
+  REQUIRE(loaded.ok());
+  const ir::Optimizer& o = loaded.strategy.train.optimizer;
+  CHECK(o.lr == 0.25);
+  CHECK(o.eps == 1e-3);
+  CHECK(o.weight_decay == 0.2);
+  CHECK(loaded.strategy.train.batch == 8);
+}
+
 TEST_CASE("the hash covers text, imports and options", "[loader]") {
   const std::string text = "use pipeline param pp = 2";
   frontend::LoadOptions define, set;
