@@ -154,6 +154,13 @@ void append_target_loss(TrainingDag& dag, const LossTerm& term, Diagnostics& dia
     target_type.shape.erase(target_type.shape.begin() + class_dim);
     attrs = {{"ignore_index", term.ignore_index}, {"label_smoothing", term.label_smoothing}, {"class_dim", class_dim}};
   }
+  if (target_type.shape.front() != ir::Dim::batch_size()) {
+    diagnostics.report(Code::E0514, term.span,
+                       fmt::format("output `{}` is {}: its target would be {}, and data has a sample in each place of dim 0", term.output,
+                                   to_string(type), to_string(target_type)))
+        .help("export the output with its samples in dim 0, one in each place");
+    return;
+  }
   const ValueId target = target_value(dag, term, target_type, diagnostics);
   if (!target.valid()) return;
   TermBuilder builder(dag, term, diagnostics);

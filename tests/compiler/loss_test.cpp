@@ -130,3 +130,23 @@ TEST_CASE("the only float output, a scalar, is the loss; a sum over samples forb
     }
   }
 }
+
+TEST_CASE("a target whose samples are not in dim 0 is refused") {
+  for (const bool transposed : {false, true}) {
+    Graph g;
+    const ValueId flat = g.add("Reshape", {g.logits}, {{"shape", Shape{ir::Dim(0, 5)}}});
+    g.model.outputs = {transposed ? g.add("Transpose", {g.logits}, {{"perm", std::vector<int64_t>{1, 0}}}) : flat};
+    ir::Strategy strategy;
+    strategy.train.batch = 4;
+    ir::LossTerm term;
+    term.kind = ir::LossTerm::Kind::kMse;
+    term.output = g.model.value(g.model.outputs[0]).name;
+    term.target = "t";
+    strategy.train.loss = {term};
+    support::SourceMap sources;
+    support::Diagnostics diagnostics(sources);
+    CHECK_FALSE(passes::run_passes(g.model, strategy, diagnostics).has_value());
+    CHECK(diagnostics.render().find("error[E0514]") != std::string::npos);
+    CHECK(diagnostics.render().find("dim 0") != std::string::npos);
+  }
+}

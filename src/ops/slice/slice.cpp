@@ -66,7 +66,8 @@ Range static_range(int64_t size, int64_t start, int64_t end, int64_t step) {
 
 // In a dim that depends on the batch size only "from the k-th" and "up to the k-th last" can be told.
 Expected<Range> batch_range(Dim size, Dim start, Dim end, int64_t step) {
-  const bool far_end = end.is_static() && end.constant >= INT32_MAX;
+  // No batch is as large as what exporters write for "to the end".
+  const bool far_end = end.is_static() && end.constant >= 1'000'000'000;
   if (end.is_static() && end.constant < 0) end = size + end;
   const bool clear_end = far_end || end == size || (end.batch == size.batch && end.constant < size.constant);
   if (step != 1 || !start.is_static() || start.constant < 0 || !clear_end) {
