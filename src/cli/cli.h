@@ -24,6 +24,9 @@ constexpr int kExitUsage = 2;
 PIPER_COMMANDS(PIPER_DECLARE)
 #undef PIPER_DECLARE
 
+// Whether a descriptor is a terminal that shows colours, and the user wants them.
+bool wants_color(int fd);
+
 // Prints the collected diagnostics to standard error in the chosen format and sets the exit code when there are errors.
 // Returns whether there were none.
 bool report(const support::Diagnostics& diagnostics, Context& context);

@@ -46,7 +46,7 @@ void print_summary(const Compiled& compiled, const Options& options, double seco
 
 void run(const Options& options, Context& context) {
   CompileOptions compile_options;
-  compile_options.defines = pairs(options.defines, "-D", "");
+  compile_options.defines = pairs(options.defines, "-D");
   compile_options.sets = pairs(options.sets, "--set", "train.");
   compile_options.device = options.device;
   compile_options.verify = !options.no_verify;

@@ -1,12 +1,16 @@
 // piper inspect MODEL
+#include "inspect/inspect.h"
+
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/compile_model.h"
 #include "cli/pairs.h"
-#include "frontend/onnx/import.h"
-#include "frontend/onnx/inspect.h"
 #include "frontend/piper/strategy_loader.h"
+#include "inspect/open_model.h"
+#include "ops/op.h"
 
 namespace piper::cli {
 
@@ -15,16 +19,22 @@ namespace {
 struct Options {
   std::string model, strategy;
   std::vector<std::string> dims;
-  bool json = false, ops = false;
+  inspect::InspectOptions show;
+  bool json = false;
 };
 
-// What a strategy says of the model before the model is read: sizes of dims, and what tensors are.
-bool read_strategy(const Options& options, support::Diagnostics& diagnostics, frontend::ImportOptions& import) {
-  frontend::LoadOptions load;
-  load.defines = pairs(options.dims, "-D");
-  load.library_dirs = library_dirs();
-  frontend::StrategyLoader loader(diagnostics, load);
-  ir::Strategy strategy;
+// Colours and the width of standard output, when it is a terminal.
+inspect::Style style_of_terminal() {
+  inspect::Style style;
+  if (!isatty(STDOUT_FILENO)) return style;
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) style.width = size.ws_col;
+  style.color = wants_color(STDOUT_FILENO);
+  return style;
+}
+
+// The parts of a strategy that do not need the model, into `strategy` and `import`.
+bool read_header(frontend::StrategyLoader& loader, const Options& options, ir::Strategy& strategy, frontend::ImportOptions& import) {
   if (!loader.parse(options.strategy) || !loader.evaluate_header(strategy)) return false;
   import.dims = strategy.dims;
   import.treats = strategy.treats;
@@ -34,20 +44,35 @@ bool read_strategy(const Options& options, support::Diagnostics& diagnostics, fr
 void run(const Options& options, Context& context) {
   support::SourceMap sources;
   support::Diagnostics diagnostics(sources);
-  frontend::ImportOptions import;
+  frontend::ImportOptions import_options;
+  frontend::LoadOptions load;
+  load.library_dirs = library_dirs();
+  ir::Strategy strategy;
+  if (!options.strategy.empty()) load.defines = pairs(options.dims, "-D");
+  frontend::StrategyLoader loader(diagnostics, load);
   if (options.strategy.empty()) {
-    import.dims = dim_sizes(options.dims);
-  } else if (!read_strategy(options, diagnostics, import)) {
+    import_options.dims = dim_sizes(options.dims);
+  } else if (!read_header(loader, options, strategy, import_options)) {
     report(diagnostics, context);
     return;
   }
-  const auto model = frontend::import_onnx(options.model, import, diagnostics);
-  if (!report(diagnostics, context) || !model) return;
-  if (options.ops) {
-    fmt::print("{}", to_string(*model));
-  } else {
-    fmt::print("{}", options.json ? frontend::inspect_json(*model) : frontend::inspect_text(*model));
+  frontend::ImportNotes notes;
+  const auto model = inspect::open_model(options.model, import_options, notes, diagnostics);
+  if (!model && !notes.sketch) {
+    report(diagnostics, context);
+    return;
   }
+  const inspect::Inspection inspection =
+      model ? inspect::inspect_model(options.model, *model, notes, strategy.train.loss) : inspect::inspect_sketch(options.model, notes);
+  fmt::print("{}", options.json ? inspect::inspect_json(inspection) : inspect::inspect_text(inspection, options.show));
+  if (model && !options.strategy.empty() && !options.json) {
+    const auto flops = [&](ir::OpId op) { return ops::flops_of(*model, model->op(op), 1); };
+    if (loader.evaluate_body(&*model, flops, strategy) && !diagnostics.has_errors()) {
+      fmt::print("\n{}", inspect::inspect_strategy(*model, strategy, options.show.style, diagnostics));
+    }
+  }
+  std::fflush(stdout);
+  report(diagnostics, context);
 }
 
 }  // namespace
@@ -56,12 +81,18 @@ void register_inspect(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
   CLI::App* sub = app.add_subcommand("inspect", "show a model's paths, parameters, shapes and cost");
   sub->add_option("model", options->model, "ONNX file")->required();
-  sub->add_option("--strategy", options->strategy, ".piper file whose `dim` and `treat` statements hold");
+  sub->add_option("--strategy", options->strategy, ".piper file: its tags, what was adopted by whom, chunks and placements");
   sub->add_option("-D", options->dims, "size of a symbolic dim, name=size; with --strategy, a parameter's value")->allow_extra_args(false);
+  sub->add_option("--depth", options->show.depth, "levels of modules that are shown")->check(CLI::NonNegativeNumber);
+  sub->add_option("--path", options->show.path, "glob: only the modules that it matches");
+  sub->add_flag("--params", options->show.parameters, "every tensor of the file: what it is, and why");
+  sub->add_flag("--ops", options->show.operations, "every operation, one a line");
   sub->add_flag("--json", options->json, "for programs");
-  sub->add_flag("--ops", options->ops, "every operation, one a line");
   sub->footer("Example:\n  piper inspect models/gpt/gpt.onnx");
-  sub->callback([options, &context] { run(*options, context); });
+  sub->callback([options, &context] {
+    options->show.style = style_of_terminal();
+    run(*options, context);
+  });
 }
 
 }  // namespace piper::cli

@@ -9,12 +9,14 @@
 
 namespace piper::cli {
 
-bool Context::color() const {
+bool wants_color(int fd) {
   const char* no_color = std::getenv("NO_COLOR");
   const char* term = std::getenv("TERM");
   if (no_color && *no_color) return false;
-  return isatty(STDERR_FILENO) && !(term && std::string(term) == "dumb");
+  return isatty(fd) && !(term && std::string(term) == "dumb");
 }
+
+bool Context::color() const { return wants_color(STDERR_FILENO); }
 
 bool report(const support::Diagnostics& diagnostics, Context& context) {
   using Format = support::Diagnostics::Format;

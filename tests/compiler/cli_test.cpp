@@ -96,9 +96,9 @@ TEST_CASE("init writes a strategy, and never over another file") {
   CHECK(read(file) == first);
   expect(fmt::format("init {} --force -o '{}'", kModel, file), 0, {});
   CHECK(read(file) != first);
-  expect(fmt::format("init {} --pp 8 -o -", kModel), 1, {"4 numbered blocks", "--pp 4 or less"});
-  expect("init models/variants/gpt/script17_both.onnx -o -", 1, {"error[E0403]", "`sequence`"});
-  expect("init models/variants/gpt/script17_both.onnx -D sequence=16 -o -", 0, {"dim \"sequence\" = 16"});
+  expect(fmt::format("init {} --pp 8 -o -", kModel), 1, {"8 stages for a model of 4 layers", "use a smaller --pp"});
+  expect("init models/variants/gpt/script17_both.onnx -o -", 0, {"param sequence = 16", "dim \"sequence\" = sequence"});
+  expect("init models/variants/gpt/script17_both.onnx -D sequence=8 -o -", 0, {"param sequence = 8"});
   expect(fmt::format("init {} -D sequence -o -", kModel), 2, {"not of the form name=value"});
 }
 

@@ -26,12 +26,13 @@ const std::vector<Room>& rooms() {
       {"frontend/piper", {"ir/", "support/"}},
       {"frontend/onnx", {"ops/", "ir/", "support/"}},
       {"passes", {"ops/", "ir/", "support/"}},
+      {"inspect", {"passes/", "ops/", "frontend/onnx/", "ir/", "support/"}},
       {"codegen", {"passes/", "ops/", "plan/", "ir/", "support/"}},
       {"verify", {"plan/", "ir/attributes.h", "ir/types.h", "support/"}},
       {"runtime",
        {"plan/", "ops/kernel.h", "ops/update.h", "ir/attributes.h", "ir/types.h", "support/",
         "frontend/onnx/initializer_reader.h"}},
-      {"cli", {"codegen/", "frontend/", "ir/", "ops/", "passes/", "plan/", "runtime/", "support/", "verify/"}},
+      {"cli", {"codegen/", "frontend/", "inspect/", "ir/", "ops/", "passes/", "plan/", "runtime/", "support/", "verify/"}},
   };
   return kRooms;
 }

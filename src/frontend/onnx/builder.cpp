@@ -284,6 +284,11 @@ Expected<void> Builder::finish() {
   for (const std::string& name : graph_.outputs) {
     auto id = value(name);
     if (!id) return tl::make_unexpected(id.error());
+    // An Identity that made the output is gone; its name is what users know.
+    ir::Value& value = model_.value(*id);
+    const bool first = std::find(model_.outputs.begin(), model_.outputs.end(), *id) ==
+                       model_.outputs.end();
+    if (first && value.kind == ir::ValueKind::kComputed) value.name = name;
     model_.outputs.push_back(*id);
   }
   fill_paths();

@@ -158,6 +158,7 @@ Weight classify(const SourceGraph& graph, const TensorProto& tensor,
                 bool has_metadata) {
   const std::string& name = tensor.name();
   Weight weight{WeightKind::kConstant, name};
+  weight.reason = "the exporter says so";
   const std::string kind = metadata_kind(graph, name);
   const bool floats = is_float(tensor.data_type());
   if (kind.find("PARAMETER") != std::string::npos) weight.kind = WeightKind::kParameter;
@@ -165,19 +166,28 @@ Weight classify(const SourceGraph& graph, const TensorProto& tensor,
   if (!kind.empty()) return weight;
   if (floats && are_statistics(name, consumers)) {
     weight.kind = WeightKind::kBuffer;
+    weight.reason = "running statistics of a batch normalisation";
     return weight;
   }
   const std::string last = name.substr(name.rfind('.') + 1);
   if (!floats || contains(kBufferNames, last) || last.ends_with("mask")) {
     if (is_dotted_name(name)) weight.kind = WeightKind::kBuffer;
+    weight.reason = floats ? "its name is one of buffers" : "it holds no floats";
     return weight;
   }
-  if (tensor.dims_size() == 0 || !reach.count(name)) return weight;
+  if (tensor.dims_size() == 0 || !reach.count(name)) {
+    weight.reason = tensor.dims_size() == 0 ? "a single number" : "no gradient reaches it";
+    return weight;
+  }
   // An exporter that says what each parameter is says nothing about the values it computed.
   if (!has_metadata && !is_anonymous(name)) {
     weight.kind = WeightKind::kParameter;
+    weight.reason = "a gradient reaches it, and it has a name";
   } else if (tensor.dims_size() == 2 && only_multiplies(name, consumers)) {
     weight = folded_weight(graph, name, tensor, consumers);
+    weight.reason = "a product reads it as its matrix, transposed by constant folding";
+  } else {
+    weight.reason = has_metadata ? "the exporter lists it as no parameter" : "it has no name of its own";
   }
   return weight;
 }
@@ -252,6 +262,7 @@ void apply_treat(TreatRules& treats, const std::string& file_name, int onnx_type
   }
   weight->kind = treat->kind;
   weight->treated = true;
+  weight->reason = "`treat` in the strategy";
   if (treat->kind == WeightKind::kParameter) return;
   // A copy that folding made of a shared weight keeps the values that the file has.
   weight->transpose_of.clear();
@@ -271,8 +282,10 @@ Weights classify_weights(const SourceGraph& graph, TensorDecoder& decoder, Treat
     Weight weight = classify(graph, *tensor, reach, consumers[name], has_metadata);
     // Two weights of one module cannot both be its `weight`.
     const bool renamed = weight.name != name && weight.transpose_of.empty();
-    if (renamed && !names.insert(weight.name).second)
-      weight = {WeightKind::kParameter, name};
+    if (renamed && !names.insert(weight.name).second) {
+      weight.name = name;
+      weight.transposed = false;
+    }
     weights.initializers[name] = weight;
   }
   for (const SourceNode& node : graph.nodes) {

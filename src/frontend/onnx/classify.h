@@ -20,6 +20,7 @@ struct Weight {
   std::string transpose_of;  // constant folding made this copy of another initializer, a weight
                              // that two modules share
   bool treated = false;      // its kind is the strategy's
+  std::string reason;        // why it is of this kind, for people
 };
 
 // A parameter that the exporter merged with another one of equal value: an Identity makes it from

@@ -50,16 +50,9 @@ void check_tensors(const ::onnx::GraphProto& graph, TensorDecoder& decoder,
   }
 }
 
-struct Unsupported {
-  int count = 0;
-  const SourceNode* first = nullptr;
-  bool other_opset = false;
-};
-
-// One report of all operators that nothing can import.
-void check_supported(const SourceGraph& graph, Diagnostics& diagnostics) {
-  std::map<std::string, Unsupported> unsupported;
-  bool vendor = false;
+// The operators that nothing can import, each once, by name.
+std::vector<ImportNotes::Unsupported> find_unsupported(const SourceGraph& graph) {
+  std::map<std::string, ImportNotes::Unsupported> rows;
   for (const SourceNode& node : graph.nodes) {
     const std::string& kind = node.proto.op_type();
     const std::string domain = node.proto.domain() == "ai.onnx" ? "" : node.proto.domain();
@@ -67,28 +60,113 @@ void check_supported(const SourceGraph& graph, Diagnostics& diagnostics) {
     bool known_type = false;
     if (ops::find_import(kind, domain, std::min(node.opset, kNewestOpset), &known_type) != nullptr)
       continue;
-    Unsupported& row = unsupported[domain.empty() ? kind : domain + "." + kind];
-    row.count++;
-    if (row.first == nullptr) row.first = &node;
+    const std::string name = domain.empty() ? kind : domain + "." + kind;
+    ImportNotes::Unsupported& row = rows[name];
+    if (row.count++ > 0) continue;
+    row.op = name;
+    row.first = describe(node.proto, node.path);
+    row.path = node.path.value_or("");
     row.other_opset = known_type;
-    vendor = vendor || domain == "com.microsoft";
   }
-  if (unsupported.empty()) return;
+  std::vector<ImportNotes::Unsupported> list;
+  for (auto& [name, row] : rows) list.push_back(std::move(row));
+  return list;
+}
+
+// One report of all of them.
+void report_unsupported(const std::vector<ImportNotes::Unsupported>& rows, int opset,
+                        Diagnostics& diagnostics) {
+  if (rows.empty()) return;
   std::vector<std::string> names;
-  for (const auto& [name, row] : unsupported) names.push_back("`" + name + "`");
+  bool vendor = false;
+  for (const auto& row : rows) {
+    names.push_back("`" + row.op + "`");
+    vendor = vendor || row.op.starts_with("com.microsoft.");
+  }
   auto& error = diagnostics.report(
       Code::E0402, (names.size() == 1 ? "the operator " : "the operators ") +
                        support::join(names, ", ") +
                        (names.size() == 1 ? " is not supported" : " are not supported"));
-  for (const auto& [name, row] : unsupported) {
-    error.note("`" + name + "`: " + std::to_string(row.count) +
-               (row.count == 1 ? " node" : " nodes, the first is") + (row.count == 1 ? ", " : " ") +
-               describe(row.first->proto, row.first->path) +
-               (row.other_opset
-                    ? "; supported, but not in opset " + std::to_string(row.first->opset)
-                    : ""));
+  for (const auto& row : rows) {
+    error.note(
+        "`" + row.op + "`: " + std::to_string(row.count) +
+        (row.count == 1 ? " node, " : " nodes, the first is ") + row.first +
+        (row.other_opset ? "; supported, but not in opset " + std::to_string(opset) : ""));
   }
   if (vendor) error.help("export the model without the optimizations of ONNX Runtime");
+}
+
+void note_weights(const SourceGraph& graph, const Weights& weights, ImportNotes* notes) {
+  auto add = [&](const std::string& stored_as, const Weight& weight, const std::string& reason) {
+    const ::onnx::TensorProto& tensor = *graph.initializers.at(stored_as);
+    ir::DType dtype;
+    std::string type = onnx_type_name(tensor.data_type());
+    if (dtype_from_onnx(tensor.data_type(), &dtype)) {
+      ir::TensorType known{dtype, {}};
+      for (int64_t dim : tensor.dims()) known.shape.push_back(ir::Dim(dim));
+      type = to_string(known);
+    }
+    notes->weights.push_back({weight.name, stored_as, weight.kind, type, reason});
+  };
+  for (const auto& [name, weight] : weights.initializers)
+    add(name, weight,
+        weight.transpose_of.empty() || weight.treated
+            ? weight.reason
+            : "constant folding's transposed copy of it");
+  for (const auto& [name, twin] : weights.twins)
+    add(twin.initializer, twin.weight, "the exporter merged it with a parameter of equal values");
+  for (const auto& [name, weight] : graph.weightless)
+    notes->weights.push_back({name, "", weight.kind, to_string(weight.type),
+                              "an input that the exporter or `treat` marks, without a value"});
+}
+
+// Nodes, paths and parameters of a file that cannot be imported, as a model without types.
+ir::Model sketch_of(const SourceGraph& graph, const Weights& weights) {
+  ir::Model model;
+  std::map<std::string, ir::ValueId> values;
+  for (const SourceInput& input : graph.inputs) {
+    values[input.name] = model.add_value(input.name, input.type, ir::ValueKind::kInput);
+    model.inputs.push_back(values[input.name]);
+  }
+  for (const auto& [name, weight] : weights.initializers) {
+    ir::TensorType type;
+    const ::onnx::TensorProto& tensor = *graph.initializers.at(name);
+    if (weight.kind != WeightKind::kParameter || !dtype_from_onnx(tensor.data_type(), &type.dtype))
+      continue;
+    for (int64_t dim : tensor.dims()) type.shape.push_back(ir::Dim(dim));
+    ir::Parameter param;
+    param.name = weight.name;
+    param.initializer = name;
+    param.type = type;
+    param.value = values[name] = model.add_value(weight.name, type, ir::ValueKind::kParameter);
+    model.value(param.value).param = ir::ParamId(static_cast<int64_t>(model.params.size()));
+    model.params.push_back(std::move(param));
+  }
+  for (const SourceNode& node : graph.nodes) {
+    ir::Op op;
+    op.kind = node.proto.op_type();
+    op.name = node.proto.name();
+    op.path = node.path.value_or("");
+    for (const std::string& input : node.proto.input()) {
+      if (auto it = values.find(input); it != values.end()) op.inputs.push_back(it->second);
+    }
+    const ir::OpId id = model.add_op(
+        std::move(op), std::vector<ir::TensorType>(static_cast<size_t>(node.proto.output_size())));
+    for (int i = 0; i < node.proto.output_size(); i++)
+      values[node.proto.output(i)] = model.op(id).outputs[static_cast<size_t>(i)];
+  }
+  for (const std::string& output : graph.outputs) {
+    auto it = values.find(output);
+    if (it == values.end()) continue;  // a constant
+    model.outputs.push_back(it->second);
+    model.value(it->second).name = output;
+  }
+  return model;
+}
+
+std::string producer_of(const ::onnx::ModelProto& model) {
+  return model.producer_name() +
+         (model.producer_version().empty() ? "" : " " + model.producer_version());
 }
 
 std::set<std::string> used_names(const SourceGraph& graph) {
@@ -142,8 +220,19 @@ std::optional<ir::Model> import_onnx(const std::string& path, const ImportOption
   std::optional<SourceGraph> graph = make_source_graph(**proto, options, treats, diagnostics);
   if (!graph || failed()) return std::nullopt;
   warn_about_versions(**proto, *graph, diagnostics);
-  check_supported(*graph, diagnostics);
+  const auto unsupported = find_unsupported(*graph);
+  report_unsupported(unsupported, opset_of(graph->opsets, ""), diagnostics);
   Weights weights = classify_weights(*graph, decoder, treats);
+  if (options.notes != nullptr) {
+    options.notes->ir_version = (*proto)->ir_version();
+    options.notes->opset = opset_of(graph->opsets, "");
+    options.notes->unsupported = unsupported;
+    note_weights(*graph, weights, options.notes);
+    if (!unsupported.empty()) {
+      options.notes->sketch = sketch_of(*graph, weights);
+      options.notes->sketch->producer = producer_of(**proto);
+    }
+  }
   treats.report_unused();
   check_cache(*graph, diagnostics);
   check_lost_parameters(**proto, *graph, weights, diagnostics);
@@ -153,9 +242,7 @@ std::optional<ir::Model> import_onnx(const std::string& path, const ImportOption
   Builder builder(*graph, decoder);
   builder.model().file = path;
   builder.model().hash = XXH3_64bits((*file)->data(), (*file)->size());
-  builder.model().producer =
-      (*proto)->producer_name() +
-      ((*proto)->producer_version().empty() ? "" : " " + (*proto)->producer_version());
+  builder.model().producer = producer_of(**proto);
   builder.set_weights(std::move(weights));
   builder.add_inputs();
   NodeImporter importer(builder, used_names(*graph), diagnostics);

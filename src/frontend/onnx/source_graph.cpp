@@ -131,7 +131,7 @@ class InputReader {
       return ir::Dim::batch_size();
     if (text.empty()) {
       unbound_.unnamed.push_back("dim " + std::to_string(index) + " of `" + input + "`");
-      return ir::Dim(1);
+      return ir::Dim(std::max<int64_t>(options_.assume_dim, 1));
     }
     const ir::Dim size = computed(input, text);
     if (batch && size != ir::Dim::batch_size() && size != ir::Dim(1)) {
@@ -157,11 +157,8 @@ class InputReader {
 
   // A named dim, or an expression of named dims.
   ir::Dim computed(const std::string& input, const std::string& text) {
-    const DimText size = evaluate_dim(text, [&](const std::string& name) -> std::optional<ir::Dim> {
-      if (batch_symbols_.count(name)) return ir::Dim::batch_size();
-      auto it = options_.dims.find(name);
-      return it == options_.dims.end() ? std::nullopt : std::optional<ir::Dim>(it->second);
-    });
+    const DimText size =
+        evaluate_dim(text, [&](const std::string& name) { return size_of(name, 0); });
     if (size.value && (size.value->constant > 0 || size.value->batch > 0)) return *size.value;
     std::vector<std::string> names = size.unbound;
     if (!size.understood || names.empty()) names = {text};
@@ -169,10 +166,28 @@ class InputReader {
       auto& inputs = unbound_.inputs_of[name];
       if (inputs.empty() || inputs.back() != input) inputs.push_back(input);
     }
-    return ir::Dim(1);
+    const DimText assumed =
+        evaluate_dim(text, [&](const std::string& name) { return size_of(name, options_.assume_dim); });
+    if (assumed.value && (assumed.value->constant > 0 || assumed.value->batch > 0))
+      return *assumed.value;
+    return ir::Dim(std::max<int64_t>(options_.assume_dim, 1));
+  }
+
+  // The size of a symbol; `otherwise` for one that is not bound, when that is a size.
+  std::optional<ir::Dim> size_of(const std::string& name, int64_t otherwise) const {
+    if (batch_symbols_.count(name)) return ir::Dim::batch_size();
+    auto it = options_.dims.find(name);
+    if (it != options_.dims.end()) return ir::Dim(it->second);
+    return otherwise > 0 ? std::optional<ir::Dim>(otherwise) : std::nullopt;
   }
 
   void report_unbound() {
+    if (options_.notes != nullptr) {
+      options_.notes->assumed = unbound_.inputs_of;
+      options_.notes->assumed_unnamed = unbound_.unnamed;
+      options_.notes->assumed_size = options_.assume_dim;
+    }
+    if (options_.assume_dim > 0) return;
     std::vector<std::string> parts;
     for (const auto& [symbol, inputs] : unbound_.inputs_of) {
       parts.push_back("`" + symbol + "` (of `" + support::join(inputs, "`, `") + "`)");

@@ -1,0 +1,51 @@
+#include "inspect/saved.h"
+
+#include <set>
+
+#include "inspect/module_tree.h"
+#include "passes/pipeline.h"
+
+namespace piper::inspect {
+
+using ir::OpId;
+using ir::ValueId;
+
+namespace {
+
+// Reshapes share the memory of what they read, as in the lowering of chunks.
+ValueId memory_of(const ir::Model& model, ValueId v) {
+  while (model.value(v).producer.valid()) {
+    const ir::Op& op = model.op(model.value(v).producer);
+    if (op.kind != "Reshape" && op.kind != "Identity") break;
+    v = op.inputs[0];
+  }
+  return v;
+}
+
+}  // namespace
+
+std::optional<std::vector<int64_t>> saved_bytes(const ir::Model& model, const ir::LossTerm& loss) {
+  ir::Strategy strategy;
+  strategy.train.loss = {loss};
+  support::SourceMap sources;
+  support::Diagnostics ignored(sources);
+  const auto dag = passes::run_passes(model, strategy, ignored, {}, "build");
+  if (!dag) return std::nullopt;
+  std::vector<int64_t> bytes(model.ops.size(), 0);
+  std::set<ValueId> counted;
+  for (const ir::Chunk& chunk : dag->chunks) {
+    for (OpId id : chunk.backward) {
+      for (ValueId in : dag->model.op(id).inputs) {
+        if (!in.valid()) continue;
+        const ValueId v = memory_of(dag->model, in);
+        const OpId producer = dag->model.value(v).producer;
+        // Ids beyond the model's are the loss and the backward itself.
+        if (!producer.valid() || producer.index() >= bytes.size() || !counted.insert(v).second) continue;
+        bytes[producer.index()] += bytes_of(dag->model.value(v).type, 1);
+      }
+    }
+  }
+  return bytes;
+}
+
+}  // namespace piper::inspect
