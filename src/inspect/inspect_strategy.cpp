@@ -6,6 +6,7 @@
 
 #include "inspect/inspect.h"
 #include "inspect/module_tree.h"
+#include "inspect/saved.h"
 #include "ops/op.h"
 #include "passes/pipeline.h"
 #include "support/strings.h"
@@ -146,7 +147,7 @@ class Adopted {
     const auto& outputs = dag_.model.op(id).outputs;
     for (size_t i = 0; i < dag_.model.ops.size(); i++) {
       for (ValueId v : dag_.model.ops[i].inputs) {
-        if (std::find(outputs.begin(), outputs.end(), v) != outputs.end() && dag_.op_tags[i] != dag_.op_tags[id.index()]) return true;
+        if (std::find(outputs.begin(), outputs.end(), v) != outputs.end() && !dag_.op_tags[i].empty() && dag_.op_tags[i] != dag_.op_tags[id.index()]) return true;
       }
     }
     return false;
@@ -198,13 +199,16 @@ Cost cost_of(const TrainingDag& dag, const ir::Chunk& chunk) {
   cost.backward = flops(chunk.backward);
   cost.ops = static_cast<int64_t>(chunk.forward.size());
   for (ir::ParamId p : chunk.params) cost.params.insert(p.value);
+  // What the backward reads of what the forward made, and of what came from other chunks.
   const std::set<OpId> forward(chunk.forward.begin(), chunk.forward.end());
+  const std::set<ValueId> inputs(chunk.inputs.begin(), chunk.inputs.end());
   std::set<ValueId> counted;
   for (OpId id : chunk.backward) {
-    for (ValueId v : dag.model.op(id).inputs) {
-      if (!v.valid() || !forward.count(dag.model.value(v).producer) || !counted.insert(v).second) continue;
-      const std::string& kind = dag.model.op(dag.model.value(v).producer).kind;
-      if (kind != "Reshape" && kind != "Identity") cost.saved += bytes_of(dag.model.value(v).type, 1);
+    for (ValueId read : dag.model.op(id).inputs) {
+      if (!read.valid()) continue;
+      const ValueId v = memory_of(dag.model, read, inputs);
+      const bool kept = inputs.count(v) || forward.count(dag.model.value(v).producer);
+      if (kept && counted.insert(v).second) cost.saved += bytes_of(dag.model.value(v).type, 1);
     }
   }
   return cost;

@@ -1,7 +1,5 @@
 #include "inspect/saved.h"
 
-#include <set>
-
 #include "inspect/module_tree.h"
 #include "passes/pipeline.h"
 
@@ -10,19 +8,14 @@ namespace piper::inspect {
 using ir::OpId;
 using ir::ValueId;
 
-namespace {
-
-// Reshapes share the memory of what they read, as in the lowering of chunks.
-ValueId memory_of(const ir::Model& model, ValueId v) {
-  while (model.value(v).producer.valid()) {
+ValueId memory_of(const ir::Model& model, ValueId v, const std::set<ValueId>& stop) {
+  while (model.value(v).producer.valid() && stop.count(v) == 0) {
     const ir::Op& op = model.op(model.value(v).producer);
     if (op.kind != "Reshape" && op.kind != "Identity") break;
     v = op.inputs[0];
   }
   return v;
 }
-
-}  // namespace
 
 std::optional<std::vector<int64_t>> saved_bytes(const ir::Model& model, const ir::LossTerm& loss) {
   ir::Strategy strategy;
@@ -37,7 +30,7 @@ std::optional<std::vector<int64_t>> saved_bytes(const ir::Model& model, const ir
     for (OpId id : chunk.backward) {
       for (ValueId in : dag->model.op(id).inputs) {
         if (!in.valid()) continue;
-        const ValueId v = memory_of(dag->model, in);
+        const ValueId v = memory_of(dag->model, in, {});
         const OpId producer = dag->model.value(v).producer;
         // Ids beyond the model's are the loss and the backward itself.
         if (!producer.valid() || producer.index() >= bytes.size() || !counted.insert(v).second) continue;
