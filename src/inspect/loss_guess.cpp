@@ -58,13 +58,14 @@ class Guess {
     for (ValueId v : model_.outputs) {
       const ir::TensorType& type = model_.value(v).type;
       if (!ir::is_float(type.dtype)) continue;
-      const bool sampled = !type.shape.empty() && ir::sample_dim(type.shape) >= 0;
+      // A target has its samples in dim 0, and so has what is compared with it.
+      const bool sampled = ir::sample_dim(type.shape) == 0;
       if (sampled) candidates_.push_back(v);
       else if (ir::num_elements(type.shape) == ir::Dim(1)) scalars_.push_back(v);
     }
     if (!scalars_.empty()) return own_loss();
     if (candidates_.empty()) {
-      guess_.problem = fmt::format("no output of the model is a float per sample or a scalar: {}", list_of(model_, model_.outputs));
+      guess_.problem = fmt::format("no output of the model has floats for each sample in dim 0, or is a single float: {}", list_of(model_, model_.outputs));
       return guess_;
     }
     return of_output(pick());
