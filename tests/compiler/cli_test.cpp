@@ -102,6 +102,33 @@ TEST_CASE("init writes a strategy, and never over another file") {
   expect(fmt::format("init {} -D sequence -o -", kModel), 2, {"not of the form name=value"});
 }
 
+TEST_CASE("inspect shows the tree, also of what cannot be imported, and what a strategy does") {
+  const Folder folder;
+  expect(fmt::format("inspect {} --depth 2", kModel), 0, {"    h.{0..3}     x 4", "list    path \"transformer.h.{i}.**\", i = 0..3"});
+  expect(fmt::format("inspect {} --path nothing", kModel), 0, {"no module matches `nothing`"});
+  expect(fmt::format("inspect {} --depth -1", kModel), 2, {"--depth"});
+  expect("inspect models/variants/gpt/script17_both.onnx", 0, {"dim     `sequence` of `tokens` has no size"});
+  expect("inspect models/variants/gpt/script17_both.onnx -D sequence=12", 0, {"tokens: i64[B, 12]"});
+  // Copied into every stage that reads it, with the reason.
+  expect("inspect models/bert_tiny/bert_tiny.onnx --strategy strategies/1f1b.piper", 0,
+         {"layer.{0,1}     stage=0", "adopted", "stage=0 + stage=1", "it depends on no parameter: copied", "stage=1#1", "placed on", "devices"});
+  expect(fmt::format("inspect {} --strategy strategies/1f1b.piper -D pp=4", kModel), 0, {"h.3        stage=3", "pp=3"});
+  // A strategy with a mistake: the model is shown, then the mistake.
+  expect(fmt::format("inspect {} --strategy strategies/1f1b.piper -D pp=9", kModel), 1, {"h.{0..3}", "error[E0302]"});
+  std::string unknown = read(kModel);
+  for (size_t at = unknown.find("LayerNormalization"); at != std::string::npos; at = unknown.find("LayerNormalization", at)) unknown.replace(at, 18, "LayerNormalizatioX");
+  write(folder / "unknown.onnx", unknown);
+  expect(fmt::format("inspect '{}'", folder / "unknown.onnx"), 1, {"h.{0..3}", "not supported", "LayerNormalizatioX      9  transformer.h.0.ln_1", "error[E0402]"});
+  expect(fmt::format("inspect '{}' --json", folder / "unknown.onnx"), 1, {"\"op\": \"LayerNormalizatioX\""});
+  expect(fmt::format("inspect '{}'", folder / "missing.onnx"), 1, {"error[E0001]"});
+}
+
+TEST_CASE("a strategy called like a library uses the library") {
+  const Folder folder;
+  write(folder / "pipeline.piper", read("strategies/1f1b.piper"));
+  expect(fmt::format("check '{}' {}", folder / "pipeline.piper", kModel), 0, {"no errors"});
+}
+
 TEST_CASE("usage errors exit with 2 and name what was meant") {
   expect("compil", 2, {"unknown command `compil`", "did you mean `compile`?"});
   expect("compile", 2, {"model is required"});

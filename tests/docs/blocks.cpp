@@ -1,5 +1,6 @@
 #include "tests/docs/blocks.h"
 
+#include <regex>
 #include <sstream>
 
 namespace piper::docs {
@@ -21,8 +22,11 @@ bool take(const std::string& mark, const std::string& key, std::string& value) {
 }
 
 void apply(const std::string& mark, Block& block) {
+  std::string setup;
   if (mark == "run") block.run = true;
-  else if (!take(mark, "model", block.model) && !take(mark, "file", block.file) && !take(mark, "not run", block.not_run)) block.unknown_marks.push_back(mark);
+  else if (take(mark, "setup", setup)) block.setup.push_back(setup);
+  else if (!take(mark, "model", block.model) && !take(mark, "file", block.file) && !take(mark, "not run", block.not_run) &&
+           !take(mark, "output of", block.output_of)) block.unknown_marks.push_back(mark);
 }
 
 // Fits `text` the pattern, in which `…` is any text?
@@ -38,6 +42,12 @@ bool line_matches(const std::string& pattern, const std::string& text) {
   return false;
 }
 
+// Times differ from run to run.
+std::string without_times(const std::string& line) {
+  static const std::regex kTime(R"(\d+(\.\d+)?( m?s\b))");
+  return std::regex_replace(line, kTime, "#$2");
+}
+
 bool matches_from(const std::vector<std::string>& shown, size_t s, const std::vector<std::string>& output, size_t o) {
   if (s == shown.size()) return o == output.size();
   if (shown[s] == "…") {
@@ -46,7 +56,7 @@ bool matches_from(const std::vector<std::string>& shown, size_t s, const std::ve
     }
     return false;
   }
-  return o < output.size() && line_matches(shown[s], output[o]) && matches_from(shown, s + 1, output, o + 1);
+  return o < output.size() && line_matches(without_times(shown[s]), without_times(output[o])) && matches_from(shown, s + 1, output, o + 1);
 }
 
 }  // namespace
@@ -82,6 +92,7 @@ std::vector<Block> blocks_of(const std::string& page, const std::string& text) {
 }
 
 std::vector<Command> commands_of(const Block& block) {
+  if (!block.output_of.empty()) return {{block.output_of, block.text}};
   std::vector<Command> commands;
   bool goes_on = false;
   for (const std::string& line : block.text) {

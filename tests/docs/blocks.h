@@ -1,12 +1,14 @@
 // The fenced blocks of a page of documentation, with the marks before each.
 //
 //   <!-- run -->                       commands: run in a folder of the page's own, with `piper`, models/ and strategies/
+//   <!-- output of: piper ... -->      the block is the output of this command
+//   <!-- setup: cp a b -->             a command that is run before the block's own
 //   <!-- model: models/a/a.onnx -->    a strategy: compiled against this model
 //   <!-- file: two.piper -->           a file that later blocks of the page use
 //   <!-- not run: why -->              neither
 //
 // Marks are HTML comments on lines of their own, directly before the block. In the output that a `console` block shows, `…`
-// stands for any text in a line, and a line that is `…` for any lines.
+// stands for any text in a line, and a line that is `…` for any lines; times ("0.12 s") may differ.
 #pragma once
 
 #include <string>
@@ -20,7 +22,8 @@ struct Block {
   std::string language;  // what follows the fence
   std::vector<std::string> text;
   bool run = false;
-  std::string model, file, not_run;
+  std::string model, file, not_run, output_of;
+  std::vector<std::string> setup;
   std::vector<std::string> unknown_marks;
   std::string where() const { return page + ":" + std::to_string(line); }
 };

@@ -60,8 +60,12 @@ class Scratch {
   fs::path path_;
 };
 
+// A strategy with a loss can be compiled; less is a part of one.
 bool is_whole(const Block& block) {
-  return std::any_of(block.text.begin(), block.text.end(), [](const std::string& line) { return line.rfind("train {", 0) == 0; });
+  auto any = [&](const char* begin) {
+    return std::any_of(block.text.begin(), block.text.end(), [&](const std::string& line) { return line.rfind(begin, 0) == 0; });
+  };
+  return any("train {") && any("  loss");
 }
 
 // A strategy compiles against its model; a part of one parses. "" or what is wrong.
@@ -87,6 +91,10 @@ std::string check_block(const Block& block, const Scratch& scratch, std::vector<
   if (!block.file.empty()) {
     scratch.write(block.file, joined(block.text));
     return "";
+  }
+  if (!block.output_of.empty()) {
+    actual->clear();
+    return docs::run_block(block, scratch.path(), actual);
   }
   if (!block.run) return "neither marked `<!-- run -->` nor `<!-- not run: why -->`\n";
   if (block.language != "sh" && block.language != "console") return fmt::format("`run` is for sh and console, this is `{}`\n", block.language);
@@ -153,6 +161,8 @@ TEST_CASE("shown output may leave things out", "[docs]") {
   CHECK(docs::matches({"a in … s", "…"}, {"a in 0.1 s", "x", "y"}));
   CHECK(docs::matches({"…", "z"}, {"x", "y", "z"}));
   CHECK_FALSE(docs::matches({"a in … s"}, {"b in 0.1 s"}));
+  CHECK(docs::matches({"in 0.10 s (3.1 ms a step)"}, {"in 12 s (0.2 ms a step)"}));
+  CHECK_FALSE(docs::matches({"in 0.10 KiB"}, {"in 0.11 KiB"}));
   CHECK(docs::matches(Lines{}, Lines{}));
 }
 
@@ -168,7 +178,13 @@ TEST_CASE("commands run in the page's folder, and failures are seen", "[docs]") 
   CHECK(run("<!-- run -->\n```console\n$ ls made\nother\n```\n") != "");
   CHECK(run("<!-- run -->\n```sh\nfalse\n```\n") != "");
   CHECK(run("<!-- run -->\n```console\n$ piper inspect nothing.onnx\nerror[E0001]: …\n```\n") == "");
+  CHECK(run("<!-- output of: ls made -->\n```\nmade\n```\n") == "");
+  CHECK(run("<!-- setup: touch other -->\n<!-- run -->\n```console\n$ ls other\nother\n```\n") == "");
   CHECK(run("```piper\nmesh dev[\n```\n") != "");
   CHECK(run("```piper\nmesh dev[pp = pp]\n```\n") == "");
-  CHECK(run("```piper\ntrain {\n}\n```\n") != "");
+  CHECK(run("```piper\ntrain {\n}\n```\n") == "");
+  CHECK(run("```piper\ntrain {\n  loss mean(output \"x\")\n}\n```\n") != "");
+  const std::string model = "<!-- model: models/mlp/mlp.onnx -->\n```piper\ntrain {\n  loss mse(prediction = output \"";
+  CHECK(run(model + "prediction\", target = input \"y\")\n}\n```\n") == "");
+  CHECK(run(model + "other\", target = input \"y\")\n}\n```\n") != "");
 }

@@ -43,6 +43,9 @@ std::string joined(const std::vector<std::string>& lines) {
 }  // namespace
 
 std::string run_block(const Block& block, const std::string& folder, std::vector<std::string>* actual) {
+  for (const std::string& command : block.setup) {
+    if (const Ran ran = shell(command, folder); ran.code != 0) return fmt::format("setup `{}` ends with exit code {}\n{}", command, ran.code, joined(ran.output));
+  }
   if (block.language == "sh") {
     const Ran ran = shell(joined(block.text), folder);
     *actual = block.text;
@@ -51,7 +54,9 @@ std::string run_block(const Block& block, const std::string& folder, std::vector
   std::string wrong;
   for (const Command& command : commands_of(block)) {
     const Ran ran = shell(command.line, folder);
-    for (const std::string& line : lines_of("$ " + command.line)) actual->push_back(line);
+    if (block.output_of.empty()) {
+      for (const std::string& line : lines_of("$ " + command.line)) actual->push_back(line);
+    }
     if (matches(command.output, ran.output)) {
       actual->insert(actual->end(), command.output.begin(), command.output.end());
     } else {

@@ -101,7 +101,8 @@ struct StrategyLoader::Impl {
         for (const auto& dir : options.library_dirs) tried.push_back((fs::path(dir) / (use->name.text + ".piper")).string());
       }
       std::error_code ignored;
-      const auto found = std::find_if(tried.begin(), tried.end(), [&](const std::string& p) { return fs::exists(p, ignored); });
+      // A strategy called like a library does not mean itself.
+      const auto found = std::find_if(tried.begin(), tried.end(), [&](const std::string& p) { return fs::exists(p, ignored) && !fs::equivalent(p, file, ignored); });
       if (found == tried.end()) {
         auto& d = diagnostics.report(Code::E0001, s.span, fmt::format("there is no library `{}`", use->file ? use->file->text : use->name.text));
         d.note(fmt::format("looked for {}", support::join(tried, ", ")));
