@@ -97,7 +97,9 @@ Module module_tree(const Model& model, const std::vector<int64_t>& saved, bool t
         add(module, model, op, static_cast<int32_t>(i), facts);
       }
     }
-    own[module] += op_structure(model, op);
+    // Nodes as exported: one layer may hold glue that all of them share, so only what reads weights tells them apart.
+    const bool glue = !typed && std::none_of(op.inputs.begin(), op.inputs.end(), [&](ValueId v) { return v.valid() && model.value(v).param.valid(); });
+    if (!glue) own[module] += op_structure(model, op);
   }
   describe_structure(root, own);
   return root;
