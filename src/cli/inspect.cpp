@@ -84,6 +84,7 @@ void register_inspect(CLI::App& app, Context& context) {
   sub->add_option("--strategy", options->strategy, ".piper file: its tags, what was adopted by whom, chunks and placements");
   sub->add_option("-D", options->dims, "size of a symbolic dim, name=size; with --strategy, a parameter's value")->allow_extra_args(false);
   sub->add_option("--depth", options->show.depth, "levels of modules that are shown")->check(CLI::NonNegativeNumber);
+  sub->add_option("--batch", options->show.batch, "samples that costs are shown for (default: one)")->check(CLI::PositiveNumber);
   sub->add_option("--path", options->show.path, "glob: only the modules that it matches");
   sub->add_flag("--params", options->show.parameters, "every tensor of the file: what it is, and why");
   sub->add_flag("--ops", options->show.operations, "every operation, one a line");

@@ -22,12 +22,6 @@ constexpr int64_t kVirtualStages = 2;  // stages of a rank in an interleaved sch
 constexpr int64_t kBatch = 16;
 constexpr int64_t kGroups = 8;         // of the batch, for batch normalisation
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (char c : text) out += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
-  return out + "\"";
-}
-
 std::string plural(int64_t n, const std::string& what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
 
 // A sentence or more as comment lines of at most 100 columns; `code in backticks` stays together.
@@ -37,7 +31,7 @@ std::string comment(const std::string& text, const std::string& indent = "") {
   for (char c : text) {
     if (c == '`') code = !code;
     if (c == ' ' && !code) words.emplace_back();
-    else words.back() += c;
+    else words.back() += c == '\n' || c == '\r' ? ' ' : c;
   }
   std::string out, line = indent + "#";
   for (const std::string& word : words) {
@@ -348,6 +342,10 @@ Expected<std::string> first_strategy(const Model& model, const FirstStrategyOpti
   for (const ir::Parameter& p : model.params) {
     if (!p.is_buffer || !p.initializer.empty()) continue;
     return user_error(fmt::format("the file has no value of the buffer `{}`, and nothing can make one up", p.name), "export the buffers with their values: only parameters can be left out");
+  }
+  if (std::none_of(model.params.begin(), model.params.end(), [](const ir::Parameter& p) { return p.trainable && !p.is_buffer; })) {
+    return user_error("the file has no parameters: nothing in it can be trained",
+                      "`piper inspect --params` says what its tensors were taken for; `treat \"glob\" as parameter` in a strategy says otherwise");
   }
   const Module root = module_tree(model, {}, true);
   facts.layers = find_layers(model, root, options.pp * (options.schedule == "interleaved" ? kVirtualStages : 1));

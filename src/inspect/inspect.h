@@ -29,6 +29,7 @@ Inspection inspect_sketch(const std::string& file, const frontend::ImportNotes& 
 
 struct InspectOptions {
   Style style;
+  int64_t batch = 0;        // samples that costs are given for; 0: of one
   int depth = -1;           // levels of modules shown; -1: all
   std::string path;         // glob: only modules it matches, and what is in them
   bool parameters = false;  // list the tensors of the file

@@ -43,14 +43,35 @@ class Tree {
   Tree(const Inspection& inspection, const InspectOptions& options, const Module& root)
       : in_(inspection), options_(options), root_(root),
         table_({{"module", false, 9}, {"count", true, 7}, {"operations", true, 1}, {"parameters", true, 8}, {"bytes", true, 3},
-                {"FLOPs/sample", true, 6}, {"share", true, 5}, {"saved/sample", true, 4}, {"output", false, 2}}) {}
+                {per("FLOPs", options), true, 6}, {"share", true, 5}, {per("saved", options), true, 4}, {"output", false, 2}}) {}
 
   std::string text() {
     add({{&root_}, root_.name}, 0, 0, options_.path.empty(), "");
-    return table_.empty() ? fmt::format("no module matches `{}`\n", options_.path) : table_.text(options_.style);
+    if (options_.depth < 0 && options_.path.empty() && rows_.size() > kMostRows) cut();
+    for (auto& [depth, cells] : rows_) table_.add(std::move(cells));
+    if (table_.empty()) return fmt::format("no module matches `{}`\n", options_.path);
+    return table_.text(options_.style) + hint_;
   }
 
  private:
+  static std::string per(const std::string& what, const InspectOptions& options) {
+    return what + (options.batch > 0 ? fmt::format("/{} samples", options.batch) : "/sample");
+  }
+
+  static constexpr size_t kMostRows = 60;  // of a tree that fits on a screen or two
+
+  // Leaves out the deepest modules until the rest can be read, but never the first level.
+  void cut() {
+    auto rows_to = [&](int depth) { return std::count_if(rows_.begin(), rows_.end(), [&](const auto& row) { return row.first <= depth; }); };
+    int depth = 0;
+    for (const auto& row : rows_) depth = std::max(depth, row.first);
+    const int all = depth;
+    while (depth > 1 && rows_to(depth) > static_cast<std::ptrdiff_t>(kMostRows)) depth--;
+    if (depth == all) return;
+    std::erase_if(rows_, [&](const auto& row) { return row.first > depth; });
+    hint_ = fmt::format("the first {} of {} levels; --depth {} shows all, --path GLOB a part\n", depth, all, all);
+  }
+
   // `level` in the model, `depth` of the row; `wanted`: the glob has matched a module around these; `above`: labels of the
   // modules around.
   void add(Group group, int level, int depth, bool wanted, const std::string& above) {
@@ -78,24 +99,27 @@ class Tree {
 
   void row(const Group& group, int depth) {
     const Sum sum(group.modules);
+    const int64_t samples = std::max<int64_t>(options_.batch, 1);
     const std::string indent(static_cast<size_t>(2 * depth), ' ');
     std::vector<std::string> cells{indent + group.label, sum.count > 1 ? fmt::format("x {}", sum.count) : "", std::to_string(sum.ops),
                                    std::to_string(param_elements(*in_.model, sum.params)), support::human_bytes(param_bytes(*in_.model, sum.params))};
     if (in_.typed) {
-      cells.push_back(human_flops(sum.flops));
+      cells.push_back(human_flops(sum.flops * static_cast<double>(samples)));
       cells.push_back(root_.flops > 0 ? fmt::format("{:.1f}%", 100 * sum.flops / root_.flops) : "");
     } else {
       cells.insert(cells.end(), 2, "");
     }
-    cells.push_back(in_.saved.empty() ? "" : support::human_bytes(sum.saved));
+    cells.push_back(in_.saved.empty() ? "" : support::human_bytes(sum.saved * samples));
     cells.push_back(sum.output);
-    table_.add(std::move(cells));
+    rows_.emplace_back(depth, std::move(cells));
   }
 
   const Inspection& in_;
   const InspectOptions& options_;
   const Module& root_;
+  std::vector<std::pair<int, std::vector<std::string>>> rows_;  // with their levels
   Table table_;
+  std::string hint_;
 };
 
 std::string_view kind_name(ir::WeightKind kind) {

@@ -59,7 +59,7 @@ class Guess {
       const ir::TensorType& type = model_.value(v).type;
       if (!ir::is_float(type.dtype)) continue;
       // A target has its samples in dim 0, and so has what is compared with it.
-      const bool sampled = ir::sample_dim(type.shape) == 0;
+      const bool sampled = ir::sample_dim(type.shape) == 0 && type.shape[0] == ir::Dim::batch_size();
       if (sampled) candidates_.push_back(v);
       else if (ir::num_elements(type.shape) == ir::Dim(1)) scalars_.push_back(v);
     }
@@ -175,12 +175,18 @@ class Guess {
 
 LossGuess guess_loss(const Model& model) { return Guess(model).run(); }
 
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (char c : text) out += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+  return out + "\"";
+}
+
 std::string loss_text(const ir::LossTerm& term) {
   switch (term.kind) {
     case ir::LossTerm::Kind::kCrossEntropy:
-      return fmt::format("cross_entropy(logits = output \"{}\", target = input \"{}\", ignore_index = {})", term.output, term.target, term.ignore_index);
-    case ir::LossTerm::Kind::kMse: return fmt::format("mse(prediction = output \"{}\", target = input \"{}\")", term.output, term.target);
-    case ir::LossTerm::Kind::kMean: return fmt::format("mean(output \"{}\")", term.output);
+      return fmt::format("cross_entropy(logits = output {}, target = input {}, ignore_index = {})", quoted(term.output), quoted(term.target), term.ignore_index);
+    case ir::LossTerm::Kind::kMse: return fmt::format("mse(prediction = output {}, target = input {})", quoted(term.output), quoted(term.target));
+    case ir::LossTerm::Kind::kMean: return fmt::format("mean(output {})", quoted(term.output));
   }
   return "";
 }

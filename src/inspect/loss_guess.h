@@ -20,6 +20,8 @@ struct LossGuess {
 
 LossGuess guess_loss(const ir::Model& model);
 
+// A text as a string of the language.
+std::string quoted(const std::string& text);
 // The setting as it is written in `train`: `cross_entropy(logits = output "logits", …)`.
 std::string loss_text(const ir::LossTerm& term);
 

@@ -16,7 +16,7 @@ std::optional<ir::Model> open_model(const std::string& path, frontend::ImportOpt
     options.assume_dim = size;
     auto model = frontend::import_onnx(path, options, attempt);
     const bool last = size == kSizes[std::size(kSizes) - 1] || (notes.assumed.empty() && notes.assumed_unnamed.empty());
-    if (!model && !last && !notes.sketch) continue;
+    if (!model && !last && notes.unsupported.empty()) continue;
     for (const support::Diagnostic& d : attempt.all()) diagnostics.report(d.code, d.span, d.message) = d;
     return model;
   }

@@ -109,6 +109,24 @@ TEST_CASE("a model of ten thousand nodes reads on one screen", "[inspect]") {
   CHECK(has(text, "      up              x 2000"));
 }
 
+TEST_CASE("a tree of many unlike modules loses its deepest levels, and says so", "[inspect]") {
+  test::GraphBuilder g;
+  std::string x = g.input("x", {"batch", 4});
+  for (int i = 0; i < 40; i++) {
+    const std::string path = fmt::format("body.part{}.inner", i);
+    x = g.node("MatMul", {x, g.weight(path + ".weight", {4, 4})}, {}, fmt::format("/body/part{}/inner/MatMul", i));
+  }
+  g.output(x);
+  const std::string text = text_of(open(g));
+  INFO(text);
+  CHECK(has(text, "\n    part39 "));
+  CHECK_FALSE(has(text, "      inner"));
+  CHECK(has(text, "the first 2 of 3 levels; --depth 3 shows all, --path GLOB a part\n"));
+  inspect::InspectOptions all;
+  all.depth = 3;
+  CHECK(has(text_of(open(g), all), "      inner"));
+}
+
 TEST_CASE("modules of another structure have a row of their own", "[inspect]") {
   test::GraphBuilder g = deep_model(4);
   g.output(g.node("Relu", {"x"}, {}, "/model/layers.2/Relu_more"));
@@ -128,6 +146,12 @@ TEST_CASE("the sums of a tree are those of its operations", "[inspect]") {
   CHECK(has(text, "53440"));
   CHECK(has(text, "tied    transformer.wte.weight: read by transformer.wte, lm_head\n"));
   CHECK_FALSE(has(text, "  transformer  "));
+  options.batch = 10;
+  const std::string ten = text_of(gpt, options);
+  INFO(ten);
+  CHECK(has(ten, "FLOPs/10 samples"));
+  CHECK(has(ten, "18.0 M"));  // 1.8 M for one
+  options.batch = 0;
   options.depth = -1;
   options.path = "**.mlp";
   const std::string mlp = text_of(gpt, options);

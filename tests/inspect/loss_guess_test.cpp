@@ -35,6 +35,14 @@ TEST_CASE("an output without a telling name: the vocabulary says that it is scor
   CHECK(guess(test::import_graph(g)).find("cross_entropy(") == 0);
 }
 
+TEST_CASE("names of outputs are written as strings of the language", "[inspect]") {
+  test::GraphBuilder g;
+  const std::string x = g.input("x", {"batch", 4});
+  g.identity(g.node("MatMul", {x, g.weight("a.weight", {4, 5})}), "{\"1\": \\}");
+  g.output("{\"1\": \\}");
+  CHECK(guess(test::import_graph(g)) == "mse(prediction = output \"{\\\"1\\\": \\\\}\", target = input \"target\")");
+}
+
 TEST_CASE("several outputs: the logits are what is trained, and integers are not", "[inspect]") {
   test::GraphBuilder g;
   const std::string x = g.input("x", {"batch", 4});

@@ -228,10 +228,8 @@ std::optional<ir::Model> import_onnx(const std::string& path, const ImportOption
     options.notes->opset = opset_of(graph->opsets, "");
     options.notes->unsupported = unsupported;
     note_weights(*graph, weights, options.notes);
-    if (!unsupported.empty()) {
-      options.notes->sketch = sketch_of(*graph, weights);
-      options.notes->sketch->producer = producer_of(**proto);
-    }
+    options.notes->sketch = sketch_of(*graph, weights);
+    options.notes->sketch->producer = producer_of(**proto);
   }
   treats.report_unused();
   check_cache(*graph, diagnostics);

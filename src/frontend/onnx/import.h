@@ -37,8 +37,8 @@ struct ImportNotes {
   std::vector<std::string> assumed_unnamed;                 // "dim 1 of `x`"
   std::vector<Unsupported> unsupported;
   std::vector<Weight> weights;  // initializers of the file, sorted by name
-  // Nodes, paths and parameters alone of a file with unsupported operators; no types of computed
-  // values.
+  // Nodes, paths and parameters alone, as the file has them; no types of computed values. For files
+  // that cannot be imported.
   std::optional<ir::Model> sketch;
 };
 
