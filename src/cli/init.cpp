@@ -32,7 +32,8 @@ std::optional<ir::Model> import(Options& options, support::Diagnostics& diagnost
   frontend::ImportNotes notes;
   auto model = inspect::open_model(options.first.model_file, import, notes, diagnostics);
   // A strategy binds dims by their names.
-  if (model && !notes.assumed_unnamed.empty()) return frontend::import_onnx(options.first.model_file, import, diagnostics);
+  if (model && !notes.assumed_unnamed.empty())
+    return frontend::import_onnx(options.first.model_file, import, diagnostics);
   options.first.dims = import.dims;
   for (const auto& [name, inputs] : notes.assumed) options.first.dims[name] = notes.assumed_size;
   return model;
@@ -59,7 +60,9 @@ void run(Options options, Context& context) {
   if (output.empty() || standard) output = fs::path(options.first.model_file).stem().string() + ".piper";
   std::error_code ignored;
   if (!standard && !options.force && fs::exists(output, ignored)) {
-    return report(support::Error{support::ErrorKind::kUser, fmt::format("`{}` is there already", output), "give another name with -o, or --force to replace it"}, context);
+    return report(support::Error{support::ErrorKind::kUser, fmt::format("`{}` is there already", output),
+                                 "give another name with -o, or --force to replace it"},
+                  context);
   }
   support::SourceMap sources;
   support::Diagnostics diagnostics(sources);
@@ -79,8 +82,9 @@ void run(Options options, Context& context) {
   const auto compiled = compile(options.first.model_file, output, {}, verdict);
   if (!report(verdict, context)) return;
   const std::string plan = fs::path(output).stem().string() + ".plan";
-  fmt::print("{} is written; it compiles. Next:\n  piper compile {} {} -o {}\n  piper launch {} --data synthetic --steps 10\n", output,
-             options.first.model_file, output, plan, plan);
+  fmt::print(
+      "{} is written; it compiles. Next:\n  piper compile {} {} -o {}\n  piper launch {} --data synthetic --steps 10\n",
+      output, options.first.model_file, output, plan, plan);
 }
 
 }  // namespace
@@ -89,10 +93,12 @@ void register_init(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
   CLI::App* sub = app.add_subcommand("init", "write a first strategy for a model");
   sub->add_option("model", options->first.model_file, "ONNX file")->required();
-  sub->add_option("-o,--output", options->output, "file to write (default: the model's name with .piper, here); `-` is standard output");
+  sub->add_option("-o,--output", options->output,
+                  "file to write (default: the model's name with .piper, here); `-` is standard output");
   sub->add_option("--pp", options->first.pp, "pipeline ranks")->check(CLI::PositiveNumber);
   sub->add_option("--dp", options->first.dp, "data-parallel replicas")->check(CLI::PositiveNumber);
-  sub->add_option("--schedule", options->first.schedule, "order of microbatches in a pipeline")->check(CLI::IsMember({"1f1b", "gpipe", "interleaved"}));
+  sub->add_option("--schedule", options->first.schedule, "order of microbatches in a pipeline")
+      ->check(CLI::IsMember({"1f1b", "gpipe", "interleaved"}));
   sub->add_option("--batch", options->first.batch, "samples of a step")->check(CLI::PositiveNumber);
   sub->add_option("-D", options->dims, "size of a symbolic dim, name=size")->allow_extra_args(false);
   sub->add_flag("--force", options->force, "replace a file that is there");

@@ -34,7 +34,8 @@ inspect::Style style_of_terminal() {
 }
 
 // The parts of a strategy that do not need the model, into `strategy` and `import`.
-bool read_header(frontend::StrategyLoader& loader, const Options& options, ir::Strategy& strategy, frontend::ImportOptions& import) {
+bool read_header(frontend::StrategyLoader& loader, const Options& options, ir::Strategy& strategy,
+                 frontend::ImportOptions& import) {
   if (!loader.parse(options.strategy) || !loader.evaluate_header(strategy)) return false;
   import.dims = strategy.dims;
   import.treats = strategy.treats;
@@ -62,8 +63,9 @@ void run(const Options& options, Context& context) {
     report(diagnostics, context);
     return;
   }
-  const inspect::Inspection inspection =
-      model ? inspect::inspect_model(options.model, *model, notes, strategy.train.loss) : inspect::inspect_sketch(options.model, notes);
+  const inspect::Inspection inspection = model
+                                             ? inspect::inspect_model(options.model, *model, notes, strategy.train.loss)
+                                             : inspect::inspect_sketch(options.model, notes);
   fmt::print("{}", options.json ? inspect::inspect_json(inspection) : inspect::inspect_text(inspection, options.show));
   if (model && !options.strategy.empty() && !options.json) {
     const auto flops = [&](ir::OpId op) { return ops::flops_of(*model, model->op(op), 1); };
@@ -81,10 +83,13 @@ void register_inspect(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
   CLI::App* sub = app.add_subcommand("inspect", "show a model's paths, parameters, shapes and cost");
   sub->add_option("model", options->model, "ONNX file")->required();
-  sub->add_option("--strategy", options->strategy, ".piper file: its tags, what was adopted by whom, chunks and placements");
-  sub->add_option("-D", options->dims, "size of a symbolic dim, name=size; with --strategy, a parameter's value")->allow_extra_args(false);
+  sub->add_option("--strategy", options->strategy,
+                  ".piper file: its tags, what was adopted by whom, chunks and placements");
+  sub->add_option("-D", options->dims, "size of a symbolic dim, name=size; with --strategy, a parameter's value")
+      ->allow_extra_args(false);
   sub->add_option("--depth", options->show.depth, "levels of modules that are shown")->check(CLI::NonNegativeNumber);
-  sub->add_option("--batch", options->show.batch, "samples that costs are shown for (default: one)")->check(CLI::PositiveNumber);
+  sub->add_option("--batch", options->show.batch, "samples that costs are shown for (default: one)")
+      ->check(CLI::PositiveNumber);
   sub->add_option("--path", options->show.path, "glob: only the modules that it matches");
   sub->add_flag("--params", options->show.parameters, "every tensor of the file: what it is, and why");
   sub->add_flag("--ops", options->show.operations, "every operation, one a line");

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kVirtualStages = 2;  // stages of a rank in an interleaved schedule
 constexpr int64_t kBatch = 16;
-constexpr int64_t kGroups = 8;         // of the batch, for batch normalisation
+constexpr int64_t kGroups = 8;  // of the batch, for batch normalisation
 
 std::string plural(int64_t n, const std::string& what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
 
@@ -30,8 +30,10 @@ std::string comment(const std::string& text, const std::string& indent = "") {
   bool code = false;
   for (char c : text) {
     if (c == '`') code = !code;
-    if (c == ' ' && !code) words.emplace_back();
-    else words.back() += c == '\n' || c == '\r' ? ' ' : c;
+    if (c == ' ' && !code)
+      words.emplace_back();
+    else
+      words.back() += c == '\n' || c == '\r' ? ' ' : c;
   }
   std::string out, line = indent + "#";
   for (const std::string& word : words) {
@@ -47,8 +49,13 @@ std::string comment(const std::string& text, const std::string& indent = "") {
 // A name that the language takes as a parameter's.
 std::string identifier(const std::string& text) {
   std::string out;
-  for (char c : text) out += (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ? c : '_';
-  static const std::set<std::string> kTaken = {"pp", "dp", "v", "microbatches", "batch", "F", "B", "I", "W", "U", "all", "layer", "stage", "dim", "param", "for", "if", "else", "in", "let", "fn", "use", "tag", "mesh", "place", "order", "split", "train", "where", "true", "false", "and", "or", "not", "then", "tie", "treat", "stream", "assert", "shard", "freeze", "recompute", "replicate"};
+  for (char c : text)
+    out += (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ? c : '_';
+  static const std::set<std::string> kTaken = {
+      "pp",    "dp",    "v",     "microbatches", "batch",  "F",      "B",     "I",      "W",         "U",        "all",
+      "layer", "stage", "dim",   "param",        "for",    "if",     "else",  "in",     "let",       "fn",       "use",
+      "tag",   "mesh",  "place", "order",        "split",  "train",  "where", "true",   "false",     "and",      "or",
+      "not",   "then",  "tie",   "treat",        "stream", "assert", "shard", "freeze", "recompute", "replicate"};
   if (out.empty() || (out[0] >= '0' && out[0] <= '9') || kTaken.count(out)) out = "dim_" + out;
   return out;
 }
@@ -79,7 +86,11 @@ bool can_cut(const Model& model, const LossGuess& loss) {
 class Writer {
  public:
   Writer(const Model& model, const FirstStrategyOptions& options, Facts facts)
-      : model_(model), options_(options), facts_(std::move(facts)), interleaved_(options.schedule == "interleaved"), pipelined_(!facts_.layers.rules.empty()) {
+      : model_(model),
+        options_(options),
+        facts_(std::move(facts)),
+        interleaved_(options.schedule == "interleaved"),
+        pipelined_(!facts_.layers.rules.empty()) {
     microbatches_ = !facts_.cuttable ? 1 : pipelined_ ? 2 * options.pp : 1;
   }
 
@@ -99,29 +110,40 @@ class Writer {
 
   Expected<void> check() {
     if (stages() > 1 && !pipelined_) {
-      return user_error(fmt::format("the model cannot be cut into {}: {}", plural(stages(), "stage"), facts_.layers.problem),
-                        "write `tag` rules by hand, from the paths of `piper inspect`, or use --pp 1");
+      return user_error(
+          fmt::format("the model cannot be cut into {}: {}", plural(stages(), "stage"), facts_.layers.problem),
+          "write `tag` rules by hand, from the paths of `piper inspect`, or use --pp 1");
     }
     if (pipelined_ && stages() > facts_.layers.count) {
       std::vector<std::string> globs;
       for (const LayerRule& rule : facts_.layers.rules) globs.push_back("`" + rule.glob() + "`");
-      return user_error(fmt::format("{} for a model of {} ({})", plural(stages(), "stage"), plural(facts_.layers.count, "layer"), support::join(globs, ", ")),
-                        interleaved_ ? fmt::format("an interleaved schedule has {} stages a rank; use a smaller --pp, or --schedule 1f1b", kVirtualStages) : "use a smaller --pp");
+      return user_error(
+          fmt::format("{} for a model of {} ({})", plural(stages(), "stage"), plural(facts_.layers.count, "layer"),
+                      support::join(globs, ", ")),
+          interleaved_
+              ? fmt::format("an interleaved schedule has {} stages a rank; use a smaller --pp, or --schedule 1f1b",
+                            kVirtualStages)
+              : "use a smaller --pp");
     }
     if (options_.dp > 1 && !facts_.cuttable) {
-      return user_error("operations of the model mix samples, so the batch cannot be cut over replicas", "use --dp 1, or leave these operations out of the exported graph");
+      return user_error("operations of the model mix samples, so the batch cannot be cut over replicas",
+                        "use --dp 1, or leave these operations out of the exported graph");
     }
     groups_ = facts_.batch_norm ? std::max(kGroups, shares()) : 0;
     if (groups_ % std::max<int64_t>(shares(), 1) != 0) groups_ = shares();
     batch_ = options_.batch;
     if (batch_ == 0) batch_ = std::max({kBatch, shares(), 2 * groups_});
     if (batch_ < shares()) {
-      return user_error(fmt::format("a batch of {} cannot be cut into {} for {}", batch_, fmt::format("{} microbatch{}", microbatches_, microbatches_ == 1 ? "" : "es"), plural(options_.dp, "replica")),
+      return user_error(fmt::format("a batch of {} cannot be cut into {} for {}", batch_,
+                                    fmt::format("{} microbatch{}", microbatches_, microbatches_ == 1 ? "" : "es"),
+                                    plural(options_.dp, "replica")),
                         fmt::format("use a batch of at least {}", shares()));
     }
     if (groups_ > 0 && batch_ % groups_ != 0) {
-      return user_error(fmt::format("a batch of {} is not {} equal groups, over which batch normalisation takes its statistics", batch_, groups_),
-                        fmt::format("use a multiple of {} as batch", groups_));
+      return user_error(
+          fmt::format("a batch of {} is not {} equal groups, over which batch normalisation takes its statistics",
+                      batch_, groups_),
+          fmt::format("use a multiple of {} as batch", groups_));
     }
     return {};
   }
@@ -130,14 +152,19 @@ class Writer {
   void blank() { text_ += "\n"; }
 
   void header() {
-    text_ += comment(fmt::format("How {} is trained. Written by `piper init`; every line is a choice that can be changed.", options_.model_file));
+    text_ +=
+        comment(fmt::format("How {} is trained. Written by `piper init`; every line is a choice that can be changed.",
+                            options_.model_file));
     line("#");
     line(fmt::format("#   piper compile {} {} {}-o {}", options_.model_file, options_.strategy_file,
-                     pipelined_ && facts_.layers.count >= 2 * (interleaved_ ? kVirtualStages : 1) && facts_.cuttable ? "-D pp=2 -D dp=2 " : "", plan_name()));
+                     pipelined_ && facts_.layers.count >= 2 * (interleaved_ ? kVirtualStages : 1) && facts_.cuttable
+                         ? "-D pp=2 -D dp=2 "
+                         : "",
+                     plan_name()));
     line(fmt::format("#   piper launch {} --data {} --steps 100", plan_name(), "synthetic"));
     line("#");
     text_ += comment(data_hint());
-    if (pipelined_) line("use pipeline");
+    if (pipelined_ && facts_.cuttable) line("use pipeline");
     blank();
   }
 
@@ -157,49 +184,65 @@ class Writer {
     }
     if (!target_known) names.push_back("the target `" + facts_.loss.term.target + "`");
     const bool tokens = facts_.loss.tokens && model_.inputs.size() == 1;
-    return fmt::format("Data: {}a .safetensors file with {}; `synthetic` makes up random values.", tokens ? "a file of tokens, `text:FILE`, or " : "", support::join(names, ", "));
+    return fmt::format("Data: {}a .safetensors file with {}; `synthetic` makes up random values.",
+                       tokens ? "a file of tokens, `text:FILE`, or " : "", support::join(names, ", "));
   }
 
   void params() {
     if (pipelined_) {
-      line(fmt::format("param pp = {} \"pipeline ranks, at most {}\"", options_.pp, facts_.layers.count / (interleaved_ ? kVirtualStages : 1)));
+      line(fmt::format("param pp = {} \"pipeline ranks, at most {}\"", options_.pp,
+                       facts_.layers.count / (interleaved_ ? kVirtualStages : 1)));
     }
-    if (facts_.cuttable) line(fmt::format("param dp = {} \"data-parallel replicas{}\"", options_.dp, pipelined_ ? " of each stage" : ""));
+    if (facts_.cuttable)
+      line(fmt::format("param dp = {} \"data-parallel replicas{}\"", options_.dp, pipelined_ ? " of each stage" : ""));
     if (interleaved_ && pipelined_) line(fmt::format("param v = {} \"stages of a rank\"", kVirtualStages));
     if (facts_.cuttable) {
-      line(fmt::format("param microbatches = {} \"microbatches of a step{}\"", pipelined_ ? "2 * pp" : "1", pipelined_ ? "; more of them, less waiting" : "; more of them, less memory"));
+      line(fmt::format("param microbatches = {} \"microbatches of a step{}\"", pipelined_ ? "2 * pp" : "1",
+                       pipelined_ ? "; more of them, less waiting" : "; more of them, less memory"));
     }
-    for (const auto& [name, size] : options_.dims) line(fmt::format("param {} = {} \"size of the model's dim `{}`\"", identifier(name), size, name));
+    for (const auto& [name, size] : options_.dims)
+      line(fmt::format("param {} = {} \"size of the model's dim `{}`\"", identifier(name), size, name));
     blank();
-    if (!options_.dims.empty()) text_ += comment("The file leaves these dims open; training needs a size, and the data must have it.");
+    if (!options_.dims.empty())
+      text_ += comment("The file leaves these dims open; training needs a size, and the data must have it.");
     for (const auto& [name, size] : options_.dims) line(fmt::format("dim {} = {}", quoted(name), identifier(name)));
     if (!options_.dims.empty()) blank();
   }
 
   void cut() {
     if (!pipelined_) {
-      text_ += comment(fmt::format("No pipeline: {}, so that a cut has to be written by hand, with `tag` and `place`.", facts_.layers.problem));
+      text_ += comment(fmt::format("No pipeline: {}, so that a cut has to be written by hand, with `tag` and `place`.",
+                                   facts_.layers.problem));
       if (facts_.cuttable) line("mesh dev[dp = dp]");
       blank();
       return;
     }
-    text_ += comment(facts_.cuttable ? "The last axis is fastest: replicas of a stage are neighbours." : "One device a stage.");
+    text_ += comment(facts_.cuttable ? "The last axis is fastest: replicas of a stage are neighbours."
+                                     : "One device a stage.");
     line(facts_.cuttable ? "mesh dev[pp = pp, dp = dp]" : "mesh dev[pp = pp]");
     blank();
-    text_ += comment(fmt::format("Where the model can be cut, in the order it runs: {}. `piper inspect` lists the paths.", layer_list()));
-    for (const LayerRule& rule : facts_.layers.rules) line(fmt::format("tag layer = {} where path {}", rule.value(), quoted(rule.glob())));
-    text_ += comment("Contiguous groups of layers of near-equal FLOPs; what comes before the first layer joins the first group, what comes after the last the last. By hand: `tag stage = layer / 2`.");
+    text_ += comment(fmt::format(
+        "Where the model can be cut, in the order it runs: {}. `piper inspect` lists the paths.", layer_list()));
+    for (const LayerRule& rule : facts_.layers.rules)
+      line(fmt::format("tag layer = {} where path {}", rule.value(), quoted(rule.glob())));
+    text_ += comment(
+        "Contiguous groups of layers of near-equal FLOPs; what comes before the first layer joins the first group, "
+        "what comes after the last the last. By hand: `tag stage = layer / 2`.");
     line(fmt::format("tag stage = balanced(layer, {})", interleaved_ ? "pp * v" : "pp"));
     blank();
-    if (interleaved_) line("for s in 0..pp * v { place all(stage = s) on dev[pp = s % pp] } # rank r holds the stages r, pp + r, ...");
-    else line("for s in 0..pp { place all(stage = s) on dev[pp = s] }");
+    if (interleaved_)
+      line("for s in 0..pp * v { place all(stage = s) on dev[pp = s % pp] } # rank r holds the stages r, pp + r, ...");
+    else
+      line("for s in 0..pp { place all(stage = s) on dev[pp = s] }");
   }
 
   std::string layer_list() const {
     if (facts_.layers.rules.size() > 6) return plural(facts_.layers.count, "module");
     std::vector<std::string> parts;
     for (const LayerRule& rule : facts_.layers.rules) {
-      parts.push_back(rule.numbers.empty() ? fmt::format("`{}`", rule.path) : fmt::format("{} of `{}`", rule.numbers.size(), rule.path.empty() ? "{i}" : rule.path));
+      parts.push_back(rule.numbers.empty()
+                          ? fmt::format("`{}`", rule.path)
+                          : fmt::format("{} of `{}`", rule.numbers.size(), rule.path.empty() ? "{i}" : rule.path));
     }
     return support::join(parts, ", ");
   }
@@ -210,7 +253,8 @@ class Writer {
       blank();
       return;
     }
-    text_ += comment("Each replica takes its share of the batch; gradients are summed in buckets while the backward runs.");
+    text_ +=
+        comment("Each replica takes its share of the batch; gradients are summed in buckets while the backward runs.");
     line("replicate all() over dp bucket 25MiB reduce_stream \"grad\"");
     line("split all() into microbatches as mb");
     if (pipelined_) {
@@ -238,10 +282,15 @@ class Writer {
     line("  schedule cosine(warmup = 10, total = 1000, floor = 3e-5)");
     text_ += comment("Gradients of a larger global norm are scaled down to it.", "  ");
     line("  clip_norm 1.0");
-    text_ += comment(fmt::format("Samples of a step, over all replicas; at least {}.", facts_.cuttable ? "microbatches * dp" : "1"), "  ");
+    text_ += comment(
+        fmt::format("Samples of a step, over all replicas; at least {}.", facts_.cuttable ? "microbatches * dp" : "1"),
+        "  ");
     line(fmt::format("  batch {}", batch_));
     if (groups_ > 0) {
-      text_ += comment("Batch normalisation takes its statistics over each of these groups of the batch, on one device too; microbatches * dp must divide it.", "  ");
+      text_ += comment(
+          "Batch normalisation takes its statistics over each of these groups of the batch, on one device too; "
+          "microbatches * dp must divide it.",
+          "  ");
       line(fmt::format("  coupled_groups {}", groups_));
     }
     if (facts_.fixed_norm) {
@@ -259,7 +308,8 @@ class Writer {
   void no_decay() {
     std::vector<std::string> globs;
     auto covered = [&](const std::string& name) {
-      return std::any_of(globs.begin(), globs.end(), [&](const std::string& g) { return support::match_path_glob(g, name).has_value(); });
+      return std::any_of(globs.begin(), globs.end(),
+                         [&](const std::string& g) { return support::match_path_glob(g, name).has_value(); });
     };
     for (const ir::Parameter& p : model_.params) {
       if (!p.trainable || p.is_buffer || p.type.shape.size() > 1 || covered(p.name)) continue;
@@ -314,10 +364,12 @@ class Writer {
       const bool bias = p->name.ends_with("bias");
       for (const std::string& glob : candidates(p->name)) {
         const bool fits = std::all_of(empty.begin(), empty.end(), [&](const ir::Parameter* q) {
-          return !support::match_path_glob(glob, q->name) || (q->type.shape.size() <= 1 && q->name.ends_with("bias") == bias);
+          return !support::match_path_glob(glob, q->name) ||
+                 (q->type.shape.size() <= 1 && q->name.ends_with("bias") == bias);
         });
         if (!fits) continue;
-        if (seen.insert(glob).second) line(fmt::format("  init param {} constant({})", quoted(glob), bias ? "0.0" : "1.0"));
+        if (seen.insert(glob).second)
+          line(fmt::format("  init param {} constant({})", quoted(glob), bias ? "0.0" : "1.0"));
         break;
       }
     }
@@ -337,15 +389,19 @@ Expected<std::string> first_strategy(const Model& model, const FirstStrategyOpti
   Facts facts;
   facts.loss = guess_loss(model);
   if (!facts.loss.found) {
-    return user_error("there is nothing to minimise: " + facts.loss.problem, "export the scores or the loss as an output of the model");
+    return user_error("there is nothing to minimise: " + facts.loss.problem,
+                      "export the scores or the loss as an output of the model");
   }
   for (const ir::Parameter& p : model.params) {
     if (!p.is_buffer || !p.initializer.empty()) continue;
-    return user_error(fmt::format("the file has no value of the buffer `{}`, and nothing can make one up", p.name), "export the buffers with their values: only parameters can be left out");
+    return user_error(fmt::format("the file has no value of the buffer `{}`, and nothing can make one up", p.name),
+                      "export the buffers with their values: only parameters can be left out");
   }
-  if (std::none_of(model.params.begin(), model.params.end(), [](const ir::Parameter& p) { return p.trainable && !p.is_buffer; })) {
+  if (std::none_of(model.params.begin(), model.params.end(),
+                   [](const ir::Parameter& p) { return p.trainable && !p.is_buffer; })) {
     return user_error("the file has no parameters: nothing in it can be trained",
-                      "`piper inspect --params` says what its tensors were taken for; `treat \"glob\" as parameter` in a strategy says otherwise");
+                      "`piper inspect --params` says what its tensors were taken for; `treat \"glob\" as parameter` in "
+                      "a strategy says otherwise");
   }
   const Module root = module_tree(model, {}, true);
   facts.layers = find_layers(model, root, options.pp * (options.schedule == "interleaved" ? kVirtualStages : 1));

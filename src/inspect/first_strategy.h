@@ -11,11 +11,11 @@
 namespace piper::inspect {
 
 struct FirstStrategyOptions {
-  std::string model_file, strategy_file;     // as the comments name them
+  std::string model_file, strategy_file;  // as the comments name them
   int64_t pp = 1, dp = 1;
-  std::string schedule = "1f1b";             // gpipe, 1f1b, interleaved
-  int64_t batch = 0;                         // 0: chosen
-  std::map<std::string, int64_t> dims;       // symbolic dims with their sizes
+  std::string schedule = "1f1b";        // gpipe, 1f1b, interleaved
+  int64_t batch = 0;                    // 0: chosen
+  std::map<std::string, int64_t> dims;  // symbolic dims with their sizes
 };
 
 // The text of a strategy that trains the model, with a comment for each choice; or why there is none.

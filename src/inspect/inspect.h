@@ -18,13 +18,14 @@ namespace piper::inspect {
 // A model with what is known about it.
 struct Inspection {
   std::string file;
-  const ir::Model* model = nullptr;              // or the sketch of a file with unsupported operators
+  const ir::Model* model = nullptr;  // or the sketch of a file with unsupported operators
   const frontend::ImportNotes* notes = nullptr;
-  bool typed = true;                             // false: a sketch
-  std::vector<int64_t> saved;                    // saved_bytes(); empty: not known
-  std::string saved_for;                         // the loss that it holds for
+  bool typed = true;           // false: a sketch
+  std::vector<int64_t> saved;  // saved_bytes(); empty: not known
+  std::string saved_for;       // the loss that it holds for
 };
-Inspection inspect_model(const std::string& file, const ir::Model& model, const frontend::ImportNotes& notes, const std::vector<ir::LossTerm>& loss);
+Inspection inspect_model(const std::string& file, const ir::Model& model, const frontend::ImportNotes& notes,
+                         const std::vector<ir::LossTerm>& loss);
 Inspection inspect_sketch(const std::string& file, const frontend::ImportNotes& notes);
 
 struct InspectOptions {
@@ -43,7 +44,8 @@ std::string inspect_json(const Inspection& inspection);
 
 // What a strategy makes of the model: tags by module, adopted operations, chunks with their cost, placements.
 // Problems of the strategy are reported, and what was done before them is shown.
-std::string inspect_strategy(const ir::Model& model, const ir::Strategy& strategy, const Style& style, support::Diagnostics& diagnostics);
+std::string inspect_strategy(const ir::Model& model, const ir::Strategy& strategy, const Style& style,
+                             support::Diagnostics& diagnostics);
 
 // Parameters that several modules read, with the modules.
 struct Tie {

@@ -71,8 +71,11 @@ Json parameters_json(const ir::Model& model) {
 Json tensors_json(const frontend::ImportNotes& notes) {
   Json json = Json::array();
   for (const auto& w : notes.weights) {
-    const char* kind = w.kind == ir::WeightKind::kParameter ? "parameter" : w.kind == ir::WeightKind::kBuffer ? "buffer" : "constant";
-    json.push_back({{"name", w.name}, {"stored_as", w.stored_as}, {"type", w.type}, {"kind", kind}, {"reason", w.reason}});
+    const char* kind = w.kind == ir::WeightKind::kParameter ? "parameter"
+                       : w.kind == ir::WeightKind::kBuffer  ? "buffer"
+                                                            : "constant";
+    json.push_back(
+        {{"name", w.name}, {"stored_as", w.stored_as}, {"type", w.type}, {"kind", kind}, {"reason", w.reason}});
   }
   return json;
 }
@@ -83,7 +86,10 @@ Json totals_json(const Inspection& in, const Module& root) {
     (param.trainable ? trainable : frozen) += ir::num_elements(param.type.shape).constant;
     bytes += bytes_of(param.type, 1);
   }
-  Json json = {{"ops", in.model->ops.size()}, {"trainable_elements", trainable}, {"other_elements", frozen}, {"parameter_bytes", bytes}};
+  Json json = {{"ops", in.model->ops.size()},
+               {"trainable_elements", trainable},
+               {"other_elements", frozen},
+               {"parameter_bytes", bytes}};
   if (in.typed) json["flops_per_sample"] = root.flops;
   if (!in.saved.empty()) json["saved_bytes_per_sample"] = root.saved_bytes;
   return json;
@@ -94,17 +100,26 @@ Json totals_json(const Inspection& in, const Module& root) {
 std::string inspect_json(const Inspection& in) {
   const ir::Model& model = *in.model;
   const Module root = module_tree(model, in.saved, in.typed);
-  Json json = {{"producer", model.producer}, {"ir_version", in.notes->ir_version}, {"opset", in.notes->opset}, {"hash", fmt::format("{:016x}", model.hash)}};
+  Json json = {{"producer", model.producer},
+               {"ir_version", in.notes->ir_version},
+               {"opset", in.notes->opset},
+               {"hash", fmt::format("{:016x}", model.hash)}};
   json["inputs"] = values_json(in, model.inputs, true);
   json["outputs"] = values_json(in, model.outputs, in.typed);
   json["open_dims"] = Json::array();
-  for (const auto& [dim, inputs] : in.notes->assumed) json["open_dims"].push_back({{"name", dim}, {"inputs", inputs}, {"shown_for", in.notes->assumed_size}});
+  for (const auto& [dim, inputs] : in.notes->assumed)
+    json["open_dims"].push_back({{"name", dim}, {"inputs", inputs}, {"shown_for", in.notes->assumed_size}});
   json["unsupported"] = Json::array();
   for (const auto& row : in.notes->unsupported) {
-    json["unsupported"].push_back({{"op", row.op}, {"nodes", row.count}, {"first", row.first}, {"path", row.path}, {"other_opset", row.other_opset}});
+    json["unsupported"].push_back({{"op", row.op},
+                                   {"nodes", row.count},
+                                   {"first", row.first},
+                                   {"path", row.path},
+                                   {"other_opset", row.other_opset}});
   }
   json["lists"] = Json::array();
-  for (const LayerRule& list : outermost_lists(root)) json["lists"].push_back({{"glob", list.glob()}, {"numbers", list.numbers}});
+  for (const LayerRule& list : outermost_lists(root))
+    json["lists"].push_back({{"glob", list.glob()}, {"numbers", list.numbers}});
   json["ties"] = Json::array();
   for (const Tie& tie : ties_of(model)) json["ties"].push_back({{"parameter", tie.parameter}, {"paths", tie.paths}});
   json["saved_for"] = in.saved_for;

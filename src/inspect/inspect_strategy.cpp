@@ -64,11 +64,15 @@ class TagRows {
     const std::string indent(static_cast<size_t>(2 * depth), ' ');
     const std::set<std::string> all = below(module);
     const bool uniform = all.size() <= 1;
-    table.add({indent + module.name, uniform ? joined(all) : own(module).empty() ? "" : joined(own(module)) + " (by itself)"});
+    table.add({indent + module.name, uniform               ? joined(all)
+                                     : own(module).empty() ? ""
+                                                           : joined(own(module)) + " (by itself)"});
     if (uniform) return;
     for (const auto& child : module.children) {
-      if (is_list(*child)) add_items(*child, depth + 1, table);
-      else add(*child, depth + 1, table);
+      if (is_list(*child))
+        add_items(*child, depth + 1, table);
+      else
+        add(*child, depth + 1, table);
     }
   }
 
@@ -82,7 +86,9 @@ class TagRows {
       std::vector<int64_t> numbers;
       for (size_t i = begin; i < end; i++) numbers.push_back(std::stoll(list.children[i]->name));
       std::sort(numbers.begin(), numbers.end());
-      table.add({indent + list.name + "." + (numbers.size() == 1 ? std::to_string(numbers[0]) : "{" + number_ranges(numbers) + "}"), joined(tags)});
+      table.add({indent + list.name + "." +
+                     (numbers.size() == 1 ? std::to_string(numbers[0]) : "{" + number_ranges(numbers) + "}"),
+                 joined(tags)});
       begin = end;
     }
   }
@@ -103,7 +109,8 @@ class Adopted {
     }
     for (size_t i = model.ops.size(); i < dag.model.ops.size(); i++) {
       const Op& op = dag.model.ops[i];
-      if (const size_t at = op.name.rfind('@'); at != std::string::npos) clones_[op.kind + " " + op.name.substr(0, at)].insert(tag_text(dag.op_tags[i]));
+      if (const size_t at = op.name.rfind('@'); at != std::string::npos)
+        clones_[op.kind + " " + op.name.substr(0, at)].insert(tag_text(dag.op_tags[i]));
     }
     for (size_t i = 0; i < model.ops.size(); i++) {
       for (const auto& tag : dag.op_tags[i]) {
@@ -117,7 +124,8 @@ class Adopted {
   std::string text(const Style& style) const {
     if (rows_.empty()) return "";
     Table table({{"adopted", false, 9}, {"operations", false, 7}, {"by", false, 8}, {"because", false, 6}});
-    for (const auto& [key, kinds] : rows_) table.add({key.path.empty() ? "(model)" : key.path, summary(kinds), key.region, key.why});
+    for (const auto& [key, kinds] : rows_)
+      table.add({key.path.empty() ? "(model)" : key.path, summary(kinds), key.region, key.why});
     return "\n" + table.text(style);
   }
 
@@ -125,7 +133,9 @@ class Adopted {
   struct Key {
     size_t first;
     std::string path, region, why;
-    bool operator<(const Key& other) const { return std::tie(first, path, region, why) < std::tie(other.first, other.path, other.region, other.why); }
+    bool operator<(const Key& other) const {
+      return std::tie(first, path, region, why) < std::tie(other.first, other.path, other.region, other.why);
+    }
   };
 
   void add(size_t i) {
@@ -136,7 +146,8 @@ class Adopted {
       for (const std::string& region : clones->second) key.region += " + " + region;
       key.why = "each reads it, and it depends on no parameter: copied";
     } else {
-      key.why = read_elsewhere(OpId(static_cast<int64_t>(i))) ? "made from what is made there; its readers disagree" : "only read there";
+      key.why = read_elsewhere(OpId(static_cast<int64_t>(i))) ? "made from what is made there; its readers disagree"
+                                                              : "only read there";
     }
     const auto known = order_.try_emplace(key.path + "|" + key.region + "|" + key.why, order_.size()).first;
     key.first = known->second;
@@ -147,7 +158,9 @@ class Adopted {
     const auto& outputs = dag_.model.op(id).outputs;
     for (size_t i = 0; i < dag_.model.ops.size(); i++) {
       for (ValueId v : dag_.model.ops[i].inputs) {
-        if (std::find(outputs.begin(), outputs.end(), v) != outputs.end() && !dag_.op_tags[i].empty() && dag_.op_tags[i] != dag_.op_tags[id.index()]) return true;
+        if (std::find(outputs.begin(), outputs.end(), v) != outputs.end() && !dag_.op_tags[i].empty() &&
+            dag_.op_tags[i] != dag_.op_tags[id.index()])
+          return true;
       }
     }
     return false;
@@ -192,7 +205,8 @@ Cost cost_of(const TrainingDag& dag, const ir::Chunk& chunk) {
   Cost cost;
   auto flops = [&](const std::vector<OpId>& ops) {
     double sum = 0;
-    for (OpId id : ops) sum += ops::flops_of(dag.model, dag.model.op(id), 2) - ops::flops_of(dag.model, dag.model.op(id), 1);
+    for (OpId id : ops)
+      sum += ops::flops_of(dag.model, dag.model.op(id), 2) - ops::flops_of(dag.model, dag.model.op(id), 1);
     return sum;
   };
   cost.forward = flops(chunk.forward);
@@ -216,9 +230,12 @@ Cost cost_of(const TrainingDag& dag, const ir::Chunk& chunk) {
 
 std::vector<std::string> cost_cells(const TrainingDag& dag, const Cost& cost, double total) {
   const double sum = cost.forward + cost.backward;
-  return {std::to_string(cost.ops),      std::to_string(param_elements(dag.model, cost.params)),
-          human_flops(cost.forward),     human_flops(cost.backward),
-          total > 0 ? fmt::format("{:.1f}%", 100 * sum / total) : "", support::human_bytes(cost.saved)};
+  return {std::to_string(cost.ops),
+          std::to_string(param_elements(dag.model, cost.params)),
+          human_flops(cost.forward),
+          human_flops(cost.backward),
+          total > 0 ? fmt::format("{:.1f}%", 100 * sum / total) : "",
+          support::human_bytes(cost.saved)};
 }
 
 std::string chunks_text(const TrainingDag& dag, const Style& style) {
@@ -239,7 +256,9 @@ std::string chunks_text(const TrainingDag& dag, const Style& style) {
     places[c] += (places[c].empty() ? "" : " + ") + name;
     by_place[name] += costs[c];
   }
-  const std::vector<Column> columns = {{"", false, 9}, {"operations", true, 2}, {"parameters", true, 5}, {"forward FLOPs/sample", true, 6}, {"backward", true, 4}, {"share", true, 7}, {"saved/sample", true, 3}, {"placed on", false, 8}};
+  const std::vector<Column> columns = {
+      {"", false, 9},        {"operations", true, 2}, {"parameters", true, 5},   {"forward FLOPs/sample", true, 6},
+      {"backward", true, 4}, {"share", true, 7},      {"saved/sample", true, 3}, {"placed on", false, 8}};
   Table chunks(columns), devices(columns);
   for (size_t c = 0; c < dag.chunks.size(); c++) {
     std::vector<std::string> row = cost_cells(dag, costs[c], total);
@@ -253,17 +272,22 @@ std::string chunks_text(const TrainingDag& dag, const Style& style) {
     row.push_back("");
     devices.add(std::move(row));
   }
-  return "\n" + bold("chunks", style) + "\n" + chunks.text(style) + "\n" + bold("devices", style) + "\n" + devices.text(style);
+  return "\n" + bold("chunks", style) + "\n" + chunks.text(style) + "\n" + bold("devices", style) + "\n" +
+         devices.text(style);
 }
 
 }  // namespace
 
-std::string inspect_strategy(const Model& model, const ir::Strategy& strategy, const Style& style, support::Diagnostics& diagnostics) {
+std::string inspect_strategy(const Model& model, const ir::Strategy& strategy, const Style& style,
+                             support::Diagnostics& diagnostics) {
   Stages stages;
-  passes::run_passes(model, strategy, diagnostics, [&](const std::string& pass, const TrainingDag& dag) {
-    if (pass == "annotate") stages.annotated = dag;
-    if (pass == "place") stages.placed = dag;
-  }, "place");
+  passes::run_passes(
+      model, strategy, diagnostics,
+      [&](const std::string& pass, const TrainingDag& dag) {
+        if (pass == "annotate") stages.annotated = dag;
+        if (pass == "place") stages.placed = dag;
+      },
+      "place");
   if (!stages.annotated) return "";
   std::string text = TagRows(model, *stages.annotated).text(style);
   text += Adopted(model, strategy, *stages.annotated).text(style);

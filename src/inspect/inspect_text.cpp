@@ -41,9 +41,18 @@ struct Sum {
 class Tree {
  public:
   Tree(const Inspection& inspection, const InspectOptions& options, const Module& root)
-      : in_(inspection), options_(options), root_(root),
-        table_({{"module", false, 9}, {"count", true, 7}, {"operations", true, 1}, {"parameters", true, 8}, {"bytes", true, 3},
-                {per("FLOPs", options), true, 6}, {"share", true, 5}, {per("saved", options), true, 4}, {"output", false, 2}}) {}
+      : in_(inspection),
+        options_(options),
+        root_(root),
+        table_({{"module", false, 9},
+                {"count", true, 7},
+                {"operations", true, 1},
+                {"parameters", true, 8},
+                {"bytes", true, 3},
+                {per("FLOPs", options), true, 6},
+                {"share", true, 5},
+                {per("saved", options), true, 4},
+                {"output", false, 2}}) {}
 
   std::string text() {
     add({{&root_}, root_.name}, 0, 0, options_.path.empty(), "");
@@ -62,7 +71,9 @@ class Tree {
 
   // Leaves out the deepest modules until the rest can be read, but never the first level.
   void cut() {
-    auto rows_to = [&](int depth) { return std::count_if(rows_.begin(), rows_.end(), [&](const auto& row) { return row.first <= depth; }); };
+    auto rows_to = [&](int depth) {
+      return std::count_if(rows_.begin(), rows_.end(), [&](const auto& row) { return row.first <= depth; });
+    };
     int depth = 0;
     for (const auto& row : rows_) depth = std::max(depth, row.first);
     const int all = depth;
@@ -72,8 +83,8 @@ class Tree {
     hint_ = fmt::format("the first {} of {} levels; --depth {} shows all, --path GLOB a part\n", depth, all, all);
   }
 
-  // `level` in the model, `depth` of the row; `wanted`: the glob has matched a module around these; `above`: labels of the
-  // modules around.
+  // `level` in the model, `depth` of the row; `wanted`: the glob has matched a module around these; `above`: labels of
+  // the modules around.
   void add(Group group, int level, int depth, bool wanted, const std::string& above) {
     if (options_.depth >= 0 && level > options_.depth) return;
     const std::string path = level == 0 ? "" : above.empty() ? group.label : above + "." + group.label;
@@ -92,7 +103,8 @@ class Tree {
     std::vector<Group> out = grouped_children(*group.modules[0]);
     for (size_t m = 1; m < group.modules.size(); m++) {
       const std::vector<Group> more = grouped_children(*group.modules[m]);
-      for (size_t g = 0; g < out.size(); g++) out[g].modules.insert(out[g].modules.end(), more[g].modules.begin(), more[g].modules.end());
+      for (size_t g = 0; g < out.size(); g++)
+        out[g].modules.insert(out[g].modules.end(), more[g].modules.begin(), more[g].modules.end());
     }
     return out;
   }
@@ -101,8 +113,9 @@ class Tree {
     const Sum sum(group.modules);
     const int64_t samples = std::max<int64_t>(options_.batch, 1);
     const std::string indent(static_cast<size_t>(2 * depth), ' ');
-    std::vector<std::string> cells{indent + group.label, sum.count > 1 ? fmt::format("x {}", sum.count) : "", std::to_string(sum.ops),
-                                   std::to_string(param_elements(*in_.model, sum.params)), support::human_bytes(param_bytes(*in_.model, sum.params))};
+    std::vector<std::string> cells{indent + group.label, sum.count > 1 ? fmt::format("x {}", sum.count) : "",
+                                   std::to_string(sum.ops), std::to_string(param_elements(*in_.model, sum.params)),
+                                   support::human_bytes(param_bytes(*in_.model, sum.params))};
     if (in_.typed) {
       cells.push_back(human_flops(sum.flops * static_cast<double>(samples)));
       cells.push_back(root_.flops > 0 ? fmt::format("{:.1f}%", 100 * sum.flops / root_.flops) : "");
@@ -124,9 +137,12 @@ class Tree {
 
 std::string_view kind_name(ir::WeightKind kind) {
   switch (kind) {
-    case ir::WeightKind::kParameter: return "parameter";
-    case ir::WeightKind::kBuffer: return "buffer";
-    case ir::WeightKind::kConstant: return "constant";
+    case ir::WeightKind::kParameter:
+      return "parameter";
+    case ir::WeightKind::kBuffer:
+      return "buffer";
+    case ir::WeightKind::kConstant:
+      return "constant";
   }
   return "";
 }
@@ -135,14 +151,21 @@ std::string weights_table(const Inspection& in, const Style& style) {
   std::map<std::string, int> uses;
   for (const Op& op : in.model->ops) {
     for (ValueId v : op.inputs) {
-      if (v.valid() && in.model->value(v).param.valid()) uses[in.model->params[in.model->value(v).param.index()].name]++;
+      if (v.valid() && in.model->value(v).param.valid())
+        uses[in.model->params[in.model->value(v).param.index()].name]++;
     }
   }
-  Table table({{"tensor", false, 9}, {"kind", false, 8}, {"type", false, 7}, {"reads", true, 5}, {"because", false, 6}, {"stored as", false, 4}});
+  Table table({{"tensor", false, 9},
+               {"kind", false, 8},
+               {"type", false, 7},
+               {"reads", true, 5},
+               {"because", false, 6},
+               {"stored as", false, 4}});
   for (const auto& w : in.notes->weights) {
     const auto use = uses.find(w.name);
     const std::string stored = w.stored_as == w.name ? "" : w.stored_as.empty() ? "(no value)" : w.stored_as;
-    table.add({w.name, std::string(kind_name(w.kind)), w.type, use == uses.end() ? "" : std::to_string(use->second), w.reason, stored});
+    table.add({w.name, std::string(kind_name(w.kind)), w.type, use == uses.end() ? "" : std::to_string(use->second),
+               w.reason, stored});
   }
   return table.text(style);
 }
@@ -168,11 +191,12 @@ std::string counts_line(const Inspection& in) {
 std::string dims_text(const Inspection& in) {
   std::string text;
   for (const auto& [dim, inputs] : in.notes->assumed) {
-    text += fmt::format("dim     `{}` of `{}` has no size, shown for {}: write `dim \"{}\" = {}` in the strategy\n", dim,
-                        support::join(inputs, "`, `"), in.notes->assumed_size, dim, in.notes->assumed_size);
+    text += fmt::format("dim     `{}` of `{}` has no size, shown for {}: write `dim \"{}\" = {}` in the strategy\n",
+                        dim, support::join(inputs, "`, `"), in.notes->assumed_size, dim, in.notes->assumed_size);
   }
   for (const std::string& unnamed : in.notes->assumed_unnamed) {
-    text += fmt::format("dim     {} has no size and no name, shown for {}: name it when exporting the model\n", unnamed, in.notes->assumed_size);
+    text += fmt::format("dim     {} has no size and no name, shown for {}: name it when exporting the model\n", unnamed,
+                        in.notes->assumed_size);
   }
   return text;
 }
@@ -194,7 +218,8 @@ std::string unsupported_text(const Inspection& in, const Style& style) {
   if (in.notes->unsupported.empty()) return "";
   Table table({{"not supported", false, 9}, {"nodes", true, 8}, {"first in", false, 7}, {"", false, 6}});
   for (const auto& row : in.notes->unsupported) {
-    table.add({row.op, std::to_string(row.count), row.path.empty() ? "(model)" : row.path, row.other_opset ? "in this opset" : ""});
+    table.add({row.op, std::to_string(row.count), row.path.empty() ? "(model)" : row.path,
+               row.other_opset ? "in this opset" : ""});
   }
   return "\n" + table.text(style);
 }
@@ -205,19 +230,23 @@ std::string header(const Inspection& in) {
     if (!p.is_buffer) trainable += ir::num_elements(p.type.shape).constant;
     bytes += bytes_of(p.type, 1);
   }
-  return fmt::format("{}: {}, IR {}, opset {}\n{} operations, {} parameters ({})\n", in.file, in.model->producer.empty() ? "unknown exporter" : in.model->producer,
-                     in.notes->ir_version, in.notes->opset, in.model->ops.size(), support::human_count(trainable), support::human_bytes(bytes));
+  return fmt::format("{}: {}, IR {}, opset {}\n{} operations, {} parameters ({})\n", in.file,
+                     in.model->producer.empty() ? "unknown exporter" : in.model->producer, in.notes->ir_version,
+                     in.notes->opset, in.model->ops.size(), support::human_count(trainable),
+                     support::human_bytes(bytes));
 }
 
 std::string lists_text(const Module& root) {
   std::string text;
-  for (const LayerRule& list : outermost_lists(root)) text += fmt::format("list    path \"{}\", i = {}\n", list.glob(), number_ranges(list.numbers));
+  for (const LayerRule& list : outermost_lists(root))
+    text += fmt::format("list    path \"{}\", i = {}\n", list.glob(), number_ranges(list.numbers));
   return text;
 }
 
 }  // namespace
 
-Inspection inspect_model(const std::string& file, const Model& model, const frontend::ImportNotes& notes, const std::vector<ir::LossTerm>& loss) {
+Inspection inspect_model(const std::string& file, const Model& model, const frontend::ImportNotes& notes,
+                         const std::vector<ir::LossTerm>& loss) {
   Inspection in{file, &model, &notes, true, {}, ""};
   std::vector<ir::LossTerm> terms = loss;
   if (terms.empty()) {
@@ -231,7 +260,9 @@ Inspection inspect_model(const std::string& file, const Model& model, const fron
   return in;
 }
 
-Inspection inspect_sketch(const std::string& file, const frontend::ImportNotes& notes) { return {file, &*notes.sketch, &notes, false, {}, ""}; }
+Inspection inspect_sketch(const std::string& file, const frontend::ImportNotes& notes) {
+  return {file, &*notes.sketch, &notes, false, {}, ""};
+}
 
 std::vector<Tie> ties_of(const Model& model) {
   std::vector<std::vector<std::string>> paths(model.params.size());
@@ -254,13 +285,15 @@ std::string inspect_text(const Inspection& in, const InspectOptions& options) {
   if (options.parameters) return weights_table(in, options.style);
   const Module root = module_tree(*in.model, in.saved, in.typed);
   std::string text = header(in) + "\n" + io_text(in) + dims_text(in) + lists_text(root);
-  for (const Tie& tie : ties_of(*in.model)) text += fmt::format("tied    {}: read by {}\n", tie.parameter, support::join(tie.paths, ", "));
+  for (const Tie& tie : ties_of(*in.model))
+    text += fmt::format("tied    {}: read by {}\n", tie.parameter, support::join(tie.paths, ", "));
   text += "\n" + Tree(in, options, root).text() + unsupported_text(in, options.style);
   text += "\n" + counts_line(in);
   std::map<ir::WeightKind, int> kinds;
   for (const auto& w : in.notes->weights) kinds[w.kind]++;
-  text += fmt::format("tensors: {} parameters, {} buffers, {} constants; --params lists them, each with the reason\n", kinds[ir::WeightKind::kParameter],
-                      kinds[ir::WeightKind::kBuffer], kinds[ir::WeightKind::kConstant]);
+  text +=
+      fmt::format("tensors: {} parameters, {} buffers, {} constants; --params lists them, each with the reason\n",
+                  kinds[ir::WeightKind::kParameter], kinds[ir::WeightKind::kBuffer], kinds[ir::WeightKind::kConstant]);
   if (!in.saved_for.empty()) text += fmt::format("saved: values kept for the backward of {}\n", in.saved_for);
   return text;
 }

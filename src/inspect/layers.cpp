@@ -24,7 +24,8 @@ struct Unit {
 
 bool holds_list(const Module& module) {
   if (is_list(module) && module.children.size() >= 2) return true;
-  return std::any_of(module.children.begin(), module.children.end(), [](const auto& below) { return holds_list(*below); });
+  return std::any_of(module.children.begin(), module.children.end(),
+                     [](const auto& below) { return holds_list(*below); });
 }
 
 // Splits a module into lists and modules without any, in order of first use. `items_with_lists`: lists whose items hold
@@ -32,15 +33,20 @@ bool holds_list(const Module& module) {
 void collect(const Module& module, bool items_with_lists, std::vector<Unit>& units) {
   for (const auto& below : module.children) {
     const bool list = is_list(*below) && below->children.size() >= 2;
-    const bool nested = list && std::any_of(below->children.begin(), below->children.end(), [](const auto& item) { return holds_list(*item); });
-    if (list && !(nested && items_with_lists)) units.push_back({below.get(), true});
-    else if (holds_list(*below)) collect(*below, items_with_lists, units);
-    else units.push_back({below.get(), false});
+    const bool nested = list && std::any_of(below->children.begin(), below->children.end(),
+                                            [](const auto& item) { return holds_list(*item); });
+    if (list && !(nested && items_with_lists))
+      units.push_back({below.get(), true});
+    else if (holds_list(*below))
+      collect(*below, items_with_lists, units);
+    else
+      units.push_back({below.get(), false});
   }
 }
 
 std::vector<LayerRule> rules_of(std::vector<Unit> units) {
-  std::stable_sort(units.begin(), units.end(), [](const Unit& a, const Unit& b) { return a.module->first_op < b.module->first_op; });
+  std::stable_sort(units.begin(), units.end(),
+                   [](const Unit& a, const Unit& b) { return a.module->first_op < b.module->first_op; });
   std::vector<LayerRule> rules;
   int64_t next = 0;
   for (const Unit& unit : units) {
@@ -100,8 +106,10 @@ std::string LayerRule::value() const {
 
 std::vector<LayerRule> outermost_lists(const Module& root) {
   std::vector<Unit> units;
-  if (is_list(root) && root.children.size() >= 2) units.push_back({&root, true});
-  else collect(root, false, units);
+  if (is_list(root) && root.children.size() >= 2)
+    units.push_back({&root, true});
+  else
+    collect(root, false, units);
   std::erase_if(units, [](const Unit& unit) { return !unit.list; });
   return rules_of(units);
 }
@@ -135,7 +143,8 @@ Layers find_layers(const Model& model, const Module& root, int64_t stages) {
     if (count >= stages) break;
   }
   if (best.count == 0) {
-    best.problem = root.children.empty() ? "the file has no module paths" : "the file has no modules that run one after the other";
+    best.problem =
+        root.children.empty() ? "the file has no module paths" : "the file has no modules that run one after the other";
   }
   return best;
 }

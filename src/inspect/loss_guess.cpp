@@ -18,7 +18,8 @@ namespace {
 bool names(const std::string& name, std::initializer_list<const char*> words) {
   std::string lower(name);
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  return std::any_of(words.begin(), words.end(), [&](const char* word) { return lower.find(word) != std::string::npos; });
+  return std::any_of(words.begin(), words.end(),
+                     [&](const char* word) { return lower.find(word) != std::string::npos; });
 }
 
 bool is_integer(ir::DType dtype) { return dtype == ir::DType::kI64 || dtype == ir::DType::kI32; }
@@ -60,12 +61,16 @@ class Guess {
       if (!ir::is_float(type.dtype)) continue;
       // A target has its samples in dim 0, and so has what is compared with it.
       const bool sampled = ir::sample_dim(type.shape) == 0 && type.shape[0] == ir::Dim::batch_size();
-      if (sampled) candidates_.push_back(v);
-      else if (ir::num_elements(type.shape) == ir::Dim(1)) scalars_.push_back(v);
+      if (sampled)
+        candidates_.push_back(v);
+      else if (ir::num_elements(type.shape) == ir::Dim(1))
+        scalars_.push_back(v);
     }
     if (!scalars_.empty()) return own_loss();
     if (candidates_.empty()) {
-      guess_.problem = fmt::format("no output of the model has floats for each sample in dim 0, or is a single float: {}", list_of(model_, model_.outputs));
+      guess_.problem =
+          fmt::format("no output of the model has floats for each sample in dim 0, or is a single float: {}",
+                      list_of(model_, model_.outputs));
       return guess_;
     }
     return of_output(pick());
@@ -84,7 +89,8 @@ class Guess {
     guess_.term.kind = ir::LossTerm::Kind::kMean;
     guess_.term.output = model_.value(best).name;
     guess_.why = fmt::format("The model computes its own loss: `{}` is a single float.", guess_.term.output);
-    guess_.change = "For another loss, name another output: `cross_entropy(logits = output \"...\", target = input \"...\")`.";
+    guess_.change =
+        "For another loss, name another output: `cross_entropy(logits = output \"...\", target = input \"...\")`.";
     guess_.cuttable = !passes::take_apart(model_, best).coupled.valid();
     return guess_;
   }
@@ -121,20 +127,24 @@ class Guess {
     const std::string is = fmt::format("`{}` is {}", value.name, to_string(value.type));
     const int64_t last = shape.back().is_static() ? shape.back().constant : 0;
     const int64_t words = vocabulary(model_);
-    const auto [target, class_dim] = shape.size() >= 2 ? class_target(shape) : std::pair<ValueId, int64_t>{ValueId(), -1};
+    const auto [target, class_dim] =
+        shape.size() >= 2 ? class_target(shape) : std::pair<ValueId, int64_t>{ValueId(), -1};
     const bool images = std::any_of(model_.inputs.begin(), model_.inputs.end(), [&](ValueId v) {
       return ir::is_float(model_.value(v).type.dtype) && model_.value(v).type.shape.size() == 4;
     });
-    // Without a target in the graph the last dim holds the classes: not so for maps of scores, [B, classes, height, width].
+    // Without a target in the graph the last dim holds the classes: not so for maps of scores, [B, classes, height,
+    // width].
     const bool classes_last = shape.size() == 2 || (shape.size() == 3 && !images);
     guess_.tokens = words > 1 && last == words && shape.size() >= 3;
     if (target.valid()) {
       cross_entropy(model_.value(target).name,
-                    fmt::format("{}, and the input `{}` holds integers for dim {} of it: classes.", is, model_.value(target).name, class_dim));
+                    fmt::format("{}, and the input `{}` holds integers for dim {} of it: classes.", is,
+                                model_.value(target).name, class_dim));
     } else if (classes_last && guess_.tokens) {
       cross_entropy("labels", fmt::format("{}, a score for each of the {} tokens of the vocabulary.", is, words));
     } else if (classes_last && last > 1 && (names(value.name, {"logit"}) || (images && shape.size() == 2))) {
-      cross_entropy(shape.size() == 2 ? "label" : "labels", fmt::format("{}, which looks like scores of {} classes.", is, last));
+      cross_entropy(shape.size() == 2 ? "label" : "labels",
+                    fmt::format("{}, which looks like scores of {} classes.", is, last));
     } else {
       mse(output, is, names(value.name, {"logit"}) && shape.size() > 2);
     }
@@ -147,16 +157,20 @@ class Guess {
     guess_.term.kind = ir::LossTerm::Kind::kCrossEntropy;
     guess_.term.target = target;
     guess_.why = std::move(why);
-    guess_.change = fmt::format("`{}` is what the data calls the classes; `mse(prediction = output \"{}\", target = input \"...\")` compares numbers.",
-                                target, guess_.term.output);
+    guess_.change = fmt::format(
+        "`{}` is what the data calls the classes; `mse(prediction = output \"{}\", target = input \"...\")` compares "
+        "numbers.",
+        target, guess_.term.output);
   }
 
   void mse(ValueId output, const std::string& is, bool map) {
     guess_.term.kind = ir::LossTerm::Kind::kMse;
     guess_.term.target = "target";
     guess_.why = fmt::format("{}, and nothing says that it is scores of classes.", is);
-    guess_.change = fmt::format("`target` is what the data calls the wanted values; for classes: `cross_entropy(logits = output \"{}\", target = input \"labels\")`.",
-                                model_.value(output).name);
+    guess_.change = fmt::format(
+        "`target` is what the data calls the wanted values; for classes: `cross_entropy(logits = output \"{}\", target "
+        "= input \"labels\")`.",
+        model_.value(output).name);
     if (map) guess_.change += " With the classes in dim 1 the labels must be an input of the exported graph.";
   }
 
@@ -184,9 +198,12 @@ std::string quoted(const std::string& text) {
 std::string loss_text(const ir::LossTerm& term) {
   switch (term.kind) {
     case ir::LossTerm::Kind::kCrossEntropy:
-      return fmt::format("cross_entropy(logits = output {}, target = input {}, ignore_index = {})", quoted(term.output), quoted(term.target), term.ignore_index);
-    case ir::LossTerm::Kind::kMse: return fmt::format("mse(prediction = output {}, target = input {})", quoted(term.output), quoted(term.target));
-    case ir::LossTerm::Kind::kMean: return fmt::format("mean(output {})", quoted(term.output));
+      return fmt::format("cross_entropy(logits = output {}, target = input {}, ignore_index = {})", quoted(term.output),
+                         quoted(term.target), term.ignore_index);
+    case ir::LossTerm::Kind::kMse:
+      return fmt::format("mse(prediction = output {}, target = input {})", quoted(term.output), quoted(term.target));
+    case ir::LossTerm::Kind::kMean:
+      return fmt::format("mean(output {})", quoted(term.output));
   }
   return "";
 }

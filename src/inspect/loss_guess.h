@@ -11,11 +11,11 @@ namespace piper::inspect {
 struct LossGuess {
   bool found = false;
   ir::LossTerm term;
-  std::string why;      // what in the model says so, a sentence
-  std::string change;   // how to say something else, a sentence
-  std::string problem;  // when nothing was found: why
-  bool cuttable = true; // whether the batch may be cut: false for a scalar that is no mean over samples
-  bool tokens = false;  // next-token or masked-token prediction
+  std::string why;       // what in the model says so, a sentence
+  std::string change;    // how to say something else, a sentence
+  std::string problem;   // when nothing was found: why
+  bool cuttable = true;  // whether the batch may be cut: false for a scalar that is no mean over samples
+  bool tokens = false;   // next-token or masked-token prediction
 };
 
 LossGuess guess_loss(const ir::Model& model);

@@ -17,7 +17,8 @@ using ir::ValueId;
 namespace {
 
 bool is_number(const std::string& name) {
-  return !name.empty() && name.size() < 18 && std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return !name.empty() && name.size() < 18 &&
+         std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
 Module* child(Module* parent, const std::string& name) {
@@ -60,7 +61,8 @@ void describe_structure(Module& module, const std::map<const Module*, std::strin
     module.structure += fmt::format("{}({})", below->name, below->structure);
   }
   // Long texts are compared through their hash.
-  if (module.structure.size() > 64) module.structure = fmt::format("{:x}:{}", std::hash<std::string>()(module.structure), module.structure.size());
+  if (module.structure.size() > 64)
+    module.structure = fmt::format("{:x}:{}", std::hash<std::string>()(module.structure), module.structure.size());
 }
 
 std::string op_structure(const Model& model, const Op& op) {
@@ -98,7 +100,8 @@ Module module_tree(const Model& model, const std::vector<int64_t>& saved, bool t
       }
     }
     // Nodes as exported: one layer may hold glue that all of them share, so only what reads weights tells them apart.
-    const bool glue = !typed && std::none_of(op.inputs.begin(), op.inputs.end(), [&](ValueId v) { return v.valid() && model.value(v).param.valid(); });
+    const bool glue = !typed && std::none_of(op.inputs.begin(), op.inputs.end(),
+                                             [&](ValueId v) { return v.valid() && model.value(v).param.valid(); });
     if (!glue) own[module] += op_structure(model, op);
   }
   describe_structure(root, own);
@@ -106,8 +109,8 @@ Module module_tree(const Model& model, const std::vector<int64_t>& saved, bool t
 }
 
 bool is_list(const Module& module) {
-  return !module.children.empty() &&
-         std::all_of(module.children.begin(), module.children.end(), [](const auto& below) { return is_number(below->name); });
+  return !module.children.empty() && std::all_of(module.children.begin(), module.children.end(),
+                                                 [](const auto& below) { return is_number(below->name); });
 }
 
 std::string number_ranges(const std::vector<int64_t>& sorted) {
@@ -115,9 +118,12 @@ std::string number_ranges(const std::vector<int64_t>& sorted) {
   for (size_t begin = 0; begin < sorted.size();) {
     size_t end = begin + 1;
     while (end < sorted.size() && sorted[end] == sorted[end - 1] + 1) end++;
-    if (end - begin == 1) runs.push_back(std::to_string(sorted[begin]));
-    else if (end - begin == 2) runs.push_back(fmt::format("{},{}", sorted[begin], sorted[begin + 1]));
-    else runs.push_back(fmt::format("{}..{}", sorted[begin], sorted[end - 1]));
+    if (end - begin == 1)
+      runs.push_back(std::to_string(sorted[begin]));
+    else if (end - begin == 2)
+      runs.push_back(fmt::format("{},{}", sorted[begin], sorted[begin + 1]));
+    else
+      runs.push_back(fmt::format("{}..{}", sorted[begin], sorted[end - 1]));
     begin = end;
   }
   return support::join(runs, ",");
@@ -152,8 +158,10 @@ std::vector<Group> grouped_children(const Module& module) {
     return groups;
   }
   for (const auto& below : module.children) {
-    if (is_list(*below)) add_items(*below, below->name + ".", groups);
-    else groups.push_back({{below.get()}, below->name});
+    if (is_list(*below))
+      add_items(*below, below->name + ".", groups);
+    else
+      groups.push_back({{below.get()}, below->name});
   }
   return groups;
 }

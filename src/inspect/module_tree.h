@@ -17,18 +17,19 @@ struct Module {
   std::string name;  // last component of its path
   std::string path;  // "" is the whole model
   int ops = 0;
-  double flops = 0;                // forward, of one more sample
-  int64_t saved_bytes = 0;         // values kept for the backward, of one sample
-  int64_t activation_bytes = 0;    // what its operations write for one sample
-  std::set<int32_t> params;        // ids, each once however often it is read
-  std::string output;              // type of the last value it computes
-  int32_t first_op = 0;            // in topological order
-  std::string structure;           // equal for modules that differ in nothing but their names and values
+  double flops = 0;                               // forward, of one more sample
+  int64_t saved_bytes = 0;                        // values kept for the backward, of one sample
+  int64_t activation_bytes = 0;                   // what its operations write for one sample
+  std::set<int32_t> params;                       // ids, each once however often it is read
+  std::string output;                             // type of the last value it computes
+  int32_t first_op = 0;                           // in topological order
+  std::string structure;                          // equal for modules that differ in nothing but their names and values
   std::vector<std::unique_ptr<Module>> children;  // in order of first use
   std::unordered_map<std::string, Module*> by_name;
 };
 
-// `saved`: bytes kept for the backward by operation, as of saved_bytes(); may be empty. `typed`: whether values have types.
+// `saved`: bytes kept for the backward by operation, as of saved_bytes(); may be empty. `typed`: whether values have
+// types.
 Module module_tree(const ir::Model& model, const std::vector<int64_t>& saved, bool typed);
 
 // Siblings that are shown as one: themselves, or items of a list of equal structure.

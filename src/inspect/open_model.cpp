@@ -6,8 +6,8 @@ namespace {
 constexpr int64_t kSizes[] = {128, 64, 32, 16, 8, 4};
 }
 
-std::optional<ir::Model> open_model(const std::string& path, frontend::ImportOptions options, frontend::ImportNotes& notes,
-                                    support::Diagnostics& diagnostics) {
+std::optional<ir::Model> open_model(const std::string& path, frontend::ImportOptions options,
+                                    frontend::ImportNotes& notes, support::Diagnostics& diagnostics) {
   options.notes = &notes;
   for (int64_t size : kSizes) {
     support::SourceMap sources = diagnostics.sources();

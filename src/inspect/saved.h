@@ -15,8 +15,8 @@ namespace piper::inspect {
 // Nothing when the loss does not fit the model, or an operation has no gradient.
 std::optional<std::vector<int64_t>> saved_bytes(const ir::Model& model, const ir::LossTerm& loss);
 
-// The value whose memory a value shares: reshapes cost nothing, as in the lowering of chunks. Values of `stop` have memory
-// of their own.
+// The value whose memory a value shares: reshapes cost nothing, as in the lowering of chunks. Values of `stop` have
+// memory of their own.
 ir::ValueId memory_of(const ir::Model& model, ir::ValueId v, const std::set<ir::ValueId>& stop);
 
 }  // namespace piper::inspect

@@ -22,7 +22,9 @@ std::string pad(const std::string& text, size_t width, bool right) {
 
 }  // namespace
 
-std::string bold(const std::string& text, const Style& style) { return style.color ? "\033[1m" + text + "\033[0m" : text; }
+std::string bold(const std::string& text, const Style& style) {
+  return style.color ? "\033[1m" + text + "\033[0m" : text;
+}
 
 std::string Table::text(const Style& style) const {
   std::vector<size_t> width, shown;
@@ -38,12 +40,14 @@ std::string Table::text(const Style& style) const {
     return sum - kGap;
   };
   while (style.width > 0 && shown.size() > 1 && total() > static_cast<size_t>(style.width)) {
-    const auto least = std::min_element(shown.begin() + 1, shown.end(), [&](size_t a, size_t b) { return columns_[a].keep < columns_[b].keep; });
+    const auto least = std::min_element(shown.begin() + 1, shown.end(),
+                                        [&](size_t a, size_t b) { return columns_[a].keep < columns_[b].keep; });
     shown.erase(least);
   }
   auto line = [&](const auto& cell) {
     std::string out;
-    for (size_t c : shown) out += (c == shown.front() ? "" : std::string(kGap, ' ')) + pad(cell(c), width[c], columns_[c].right);
+    for (size_t c : shown)
+      out += (c == shown.front() ? "" : std::string(kGap, ' ')) + pad(cell(c), width[c], columns_[c].right);
     out.erase(out.find_last_not_of(' ') + 1);
     return out;
   };

@@ -23,10 +23,13 @@ bool take(const std::string& mark, const std::string& key, std::string& value) {
 
 void apply(const std::string& mark, Block& block) {
   std::string setup;
-  if (mark == "run") block.run = true;
-  else if (take(mark, "setup", setup)) block.setup.push_back(setup);
-  else if (!take(mark, "model", block.model) && !take(mark, "file", block.file) && !take(mark, "not run", block.not_run) &&
-           !take(mark, "output of", block.output_of)) block.unknown_marks.push_back(mark);
+  if (mark == "run")
+    block.run = true;
+  else if (take(mark, "setup", setup))
+    block.setup.push_back(setup);
+  else if (!take(mark, "model", block.model) && !take(mark, "file", block.file) &&
+           !take(mark, "not run", block.not_run) && !take(mark, "output of", block.output_of))
+    block.unknown_marks.push_back(mark);
 }
 
 // Fits `text` the pattern, in which `…` is any text?
@@ -56,7 +59,8 @@ bool matches_from(const std::vector<std::string>& shown, size_t s, const std::ve
     }
     return false;
   }
-  return o < output.size() && line_matches(without_times(shown[s]), without_times(output[o])) && matches_from(shown, s + 1, output, o + 1);
+  return o < output.size() && line_matches(without_times(shown[s]), without_times(output[o])) &&
+         matches_from(shown, s + 1, output, o + 1);
 }
 
 }  // namespace
@@ -109,6 +113,8 @@ std::vector<Command> commands_of(const Block& block) {
   return commands;
 }
 
-bool matches(const std::vector<std::string>& shown, const std::vector<std::string>& output) { return matches_from(shown, 0, output, 0); }
+bool matches(const std::vector<std::string>& shown, const std::vector<std::string>& output) {
+  return matches_from(shown, 0, output, 0);
+}
 
 }  // namespace piper::docs

@@ -1,14 +1,15 @@
 // The fenced blocks of a page of documentation, with the marks before each.
 //
-//   <!-- run -->                       commands: run in a folder of the page's own, with `piper`, models/ and strategies/
+//   <!-- run -->                       commands: run in a folder of the page's own, with `piper`, models/ and
+//   strategies/
 //   <!-- output of: piper ... -->      the block is the output of this command
 //   <!-- setup: cp a b -->             a command that is run before the block's own
 //   <!-- model: models/a/a.onnx -->    a strategy: compiled against this model
 //   <!-- file: two.piper -->           a file that later blocks of the page use
 //   <!-- not run: why -->              neither
 //
-// Marks are HTML comments on lines of their own, directly before the block. In the output that a `console` block shows, `…`
-// stands for any text in a line, and a line that is `…` for any lines; times ("0.12 s") may differ.
+// Marks are HTML comments on lines of their own, directly before the block. In the output that a `console` block shows,
+// `…` stands for any text in a line, and a line that is `…` for any lines; times ("0.12 s") may differ.
 #pragma once
 
 #include <string>

@@ -63,7 +63,8 @@ class Scratch {
 // A strategy with a loss can be compiled; less is a part of one.
 bool is_whole(const Block& block) {
   auto any = [&](const char* begin) {
-    return std::any_of(block.text.begin(), block.text.end(), [&](const std::string& line) { return line.rfind(begin, 0) == 0; });
+    return std::any_of(block.text.begin(), block.text.end(),
+                       [&](const std::string& line) { return line.rfind(begin, 0) == 0; });
   };
   return any("train {") && any("  loss");
 }
@@ -78,7 +79,8 @@ std::string check_strategy(const Block& block, const Scratch& scratch) {
     frontend::format_file(sources.add(path, text), diagnostics);
     return diagnostics.has_errors() ? diagnostics.render() : "";
   }
-  if (block.model.empty()) return "a whole strategy needs the model it is for: <!-- model: models/gpt_tiny/gpt_tiny.onnx -->\n";
+  if (block.model.empty())
+    return "a whole strategy needs the model it is for: <!-- model: models/gpt_tiny/gpt_tiny.onnx -->\n";
   cli::compile(block.model, path, {}, diagnostics);
   return diagnostics.has_errors() ? diagnostics.render() : "";
 }
@@ -97,19 +99,22 @@ std::string check_block(const Block& block, const Scratch& scratch, std::vector<
     return docs::run_block(block, scratch.path(), actual);
   }
   if (!block.run) return "neither marked `<!-- run -->` nor `<!-- not run: why -->`\n";
-  if (block.language != "sh" && block.language != "console") return fmt::format("`run` is for sh and console, this is `{}`\n", block.language);
+  if (block.language != "sh" && block.language != "console")
+    return fmt::format("`run` is for sh and console, this is `{}`\n", block.language);
   actual->clear();
   return docs::run_block(block, scratch.path(), actual);
 }
 
 // The page with other texts in its blocks.
-std::string replaced(const std::string& text, const std::vector<Block>& blocks, const std::vector<std::vector<std::string>>& texts) {
+std::string replaced(const std::string& text, const std::vector<Block>& blocks,
+                     const std::vector<std::vector<std::string>>& texts) {
   std::vector<std::string> out;
   const std::vector<std::string> lines = docs::lines_of(text);
   size_t next = 0;
   for (size_t b = 0; b < blocks.size(); b++) {
     const size_t fence = static_cast<size_t>(blocks[b].line);  // lines up to it, the fence included
-    out.insert(out.end(), lines.begin() + static_cast<std::ptrdiff_t>(next), lines.begin() + static_cast<std::ptrdiff_t>(fence));
+    out.insert(out.end(), lines.begin() + static_cast<std::ptrdiff_t>(next),
+               lines.begin() + static_cast<std::ptrdiff_t>(fence));
     out.insert(out.end(), texts[b].begin(), texts[b].end());
     next = fence + blocks[b].text.size();
   }
@@ -132,12 +137,15 @@ TEST_CASE("the blocks of every page do what they say", "[docs]") {
       INFO(blocks[b].where() << ": " << wrong);
       CHECK(wrong.empty());
     }
-    if (std::getenv("PIPER_UPDATE_GOLDEN") != nullptr) std::ofstream(page, std::ios::binary) << replaced(text, blocks, actual);
+    if (std::getenv("PIPER_UPDATE_GOLDEN") != nullptr)
+      std::ofstream(page, std::ios::binary) << replaced(text, blocks, actual);
   }
 }
 
 TEST_CASE("marks, blocks and commands are found", "[docs]") {
-  const auto blocks = docs::blocks_of("a.md", "text\n\n<!-- run -->\n```console\n$ one \\\n  two\nout\n$ three\n```\n<!-- not run: no -->\n\n```\nx\n```\n<!-- what -->\n```sh\n```\n");
+  const auto blocks = docs::blocks_of("a.md",
+                                      "text\n\n<!-- run -->\n```console\n$ one \\\n  two\nout\n$ three\n```\n<!-- not "
+                                      "run: no -->\n\n```\nx\n```\n<!-- what -->\n```sh\n```\n");
   REQUIRE(blocks.size() == 3);
   CHECK(blocks[0].run);
   CHECK(blocks[0].line == 4);

@@ -23,7 +23,8 @@ Ran shell(const std::string& script, const std::string& folder) {
   const std::string file = folder + "/.script";
   std::ofstream(file) << "set -eu\n" << script << "\n";
   const std::string binaries = std::filesystem::path(PIPER_BINARY).parent_path().string();
-  const std::string command = fmt::format("cd '{}' && PATH='{}':\"$PATH\" NO_COLOR=1 timeout 300 bash .script 2>&1 </dev/null", folder, binaries);
+  const std::string command = fmt::format(
+      "cd '{}' && PATH='{}':\"$PATH\" NO_COLOR=1 timeout 300 bash .script 2>&1 </dev/null", folder, binaries);
   Ran ran;
   std::string text;
   std::FILE* pipe = popen(command.c_str(), "r");
@@ -44,7 +45,8 @@ std::string joined(const std::vector<std::string>& lines) {
 
 std::string run_block(const Block& block, const std::string& folder, std::vector<std::string>* actual) {
   for (const std::string& command : block.setup) {
-    if (const Ran ran = shell(command, folder); ran.code != 0) return fmt::format("setup `{}` ends with exit code {}\n{}", command, ran.code, joined(ran.output));
+    if (const Ran ran = shell(command, folder); ran.code != 0)
+      return fmt::format("setup `{}` ends with exit code {}\n{}", command, ran.code, joined(ran.output));
   }
   if (block.language == "sh") {
     const Ran ran = shell(joined(block.text), folder);
@@ -63,8 +65,11 @@ std::string run_block(const Block& block, const std::string& folder, std::vector
       actual->insert(actual->end(), ran.output.begin(), ran.output.end());
       wrong += fmt::format("`{}` answers\n{}instead of\n{}", command.line, joined(ran.output), joined(command.output));
     }
-    const bool shows_error = std::any_of(command.output.begin(), command.output.end(), [](const std::string& line) { return line.find("error") != std::string::npos; });
-    if (ran.code != 0 && !shows_error) wrong += fmt::format("`{}` ends with exit code {}\n{}", command.line, ran.code, joined(ran.output));
+    const bool shows_error = std::any_of(command.output.begin(), command.output.end(), [](const std::string& line) {
+      return line.find("error") != std::string::npos;
+    });
+    if (ran.code != 0 && !shows_error)
+      wrong += fmt::format("`{}` ends with exit code {}\n{}", command.line, ran.code, joined(ran.output));
   }
   return wrong;
 }

@@ -63,7 +63,8 @@ test::GraphBuilder deep_model(int layers) {
     const std::string in = x;
     for (const char* part : {"up", "down"}) {
       const std::string weight = g.weight(fmt::format("model.layers.{}.{}.weight", i, part), {4, 4});
-      x = g.node("Relu", {g.node("MatMul", {x, weight}, {}, fmt::format("/model/layers.{}/{}/MatMul", i, part))}, {}, fmt::format("/model/layers.{}/Relu_{}", i, part));
+      x = g.node("Relu", {g.node("MatMul", {x, weight}, {}, fmt::format("/model/layers.{}/{}/MatMul", i, part))}, {},
+                 fmt::format("/model/layers.{}/Relu_{}", i, part));
     }
     x = g.node("Add", {x, in}, {}, fmt::format("/model/layers.{}/Add", i));
   }
@@ -166,7 +167,8 @@ TEST_CASE("the sums of a tree are those of its operations", "[inspect]") {
 TEST_CASE("dims without a size are shown for one, and named", "[inspect]") {
   const std::string text = text_of(open("models/variants/gpt/script17_both.onnx"));
   INFO(text);
-  CHECK(has(text, "dim     `sequence` of `tokens` has no size, shown for 16: write `dim \"sequence\" = 16` in the strategy"));
+  CHECK(has(text,
+            "dim     `sequence` of `tokens` has no size, shown for 16: write `dim \"sequence\" = 16` in the strategy"));
   frontend::ImportOptions bound;
   bound.dims["sequence"] = 8;
   const std::string shown = text_of(open("models/variants/gpt/script17_both.onnx", bound));

@@ -21,7 +21,9 @@ struct Chain {
   Chain() { x = g.input("x", {"batch", 4}); }
   Chain& add(const std::string& path) {
     if (weights.insert(path).second) g.weight(path + ".weight", {4, 4});
-    x = g.node("Tanh", {g.node("MatMul", {x, path + ".weight"}, {}, fmt::format("/{}/MatMul_{}", slashes(path), made++))}, {}, fmt::format("/{}/Tanh_{}", slashes(path), made++));
+    x = g.node("Tanh",
+               {g.node("MatMul", {x, path + ".weight"}, {}, fmt::format("/{}/MatMul_{}", slashes(path), made++))}, {},
+               fmt::format("/{}/Tanh_{}", slashes(path), made++));
     return *this;
   }
   // "a.layers.0" as TorchScript writes it: "a/layers.0".

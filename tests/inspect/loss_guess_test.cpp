@@ -22,8 +22,10 @@ TEST_CASE("the loss of shipped models", "[inspect]") {
   const std::string lm = "cross_entropy(logits = output \"logits\", target = input \"labels\", ignore_index = -100)";
   CHECK(guess(test::import_file("models/gpt_tiny/gpt_tiny.onnx")) == lm);
   CHECK(guess(test::import_file("models/bert_tiny/bert_tiny.dynamo.onnx")) == lm);
-  CHECK(guess(test::import_file("models/vit_tiny/vit_tiny.onnx")) == "cross_entropy(logits = output \"logits\", target = input \"label\", ignore_index = -100)");
-  CHECK(guess(test::import_file("models/mlp/mlp.onnx")) == "mse(prediction = output \"prediction\", target = input \"target\")");
+  CHECK(guess(test::import_file("models/vit_tiny/vit_tiny.onnx")) ==
+        "cross_entropy(logits = output \"logits\", target = input \"label\", ignore_index = -100)");
+  CHECK(guess(test::import_file("models/mlp/mlp.onnx")) ==
+        "mse(prediction = output \"prediction\", target = input \"target\")");
   CHECK(guess(test::import_file("models/own_loss/own_loss.onnx")) == "mean(output \"loss\")");
 }
 
@@ -52,7 +54,8 @@ TEST_CASE("several outputs: the logits are what is trained, and integers are not
   g.identity(logits, "logits");
   g.output("hidden");
   g.output("logits");
-  CHECK(guess(test::import_graph(g)) == "cross_entropy(logits = output \"logits\", target = input \"label\", ignore_index = -100)");
+  CHECK(guess(test::import_graph(g)) ==
+        "cross_entropy(logits = output \"logits\", target = input \"label\", ignore_index = -100)");
 }
 
 TEST_CASE("labels in the graph: a class for each row, whatever dim holds the classes", "[inspect]") {
@@ -68,6 +71,8 @@ TEST_CASE("integer outputs alone are nothing to minimise", "[inspect]") {
   const std::string x = g.input("x", {"batch", 4});
   g.output(g.node("ArgMax", {g.node("MatMul", {x, g.weight("a.weight", {4, 5})})}, {{"axis", 1}, {"keepdims", 0}}));
   const auto imported = test::import_graph(g);
-  if (imported.model) CHECK(guess(imported).find("no output of the model has floats for each sample in dim 0") == 0);
-  else CHECK(imported.has("E0402"));
+  if (imported.model)
+    CHECK(guess(imported).find("no output of the model has floats for each sample in dim 0") == 0);
+  else
+    CHECK(imported.has("E0402"));
 }

@@ -88,10 +88,9 @@ void report_unsupported(const std::vector<ImportNotes::Unsupported>& rows, int o
                        support::join(names, ", ") +
                        (names.size() == 1 ? " is not supported" : " are not supported"));
   for (const auto& row : rows) {
-    error.note(
-        "`" + row.op + "`: " + std::to_string(row.count) +
-        (row.count == 1 ? " node, " : " nodes, the first is ") + row.first +
-        (row.other_opset ? "; supported, but not in opset " + std::to_string(opset) : ""));
+    error.note("`" + row.op + "`: " + std::to_string(row.count) +
+               (row.count == 1 ? " node, " : " nodes, the first is ") + row.first +
+               (row.other_opset ? "; supported, but not in opset " + std::to_string(opset) : ""));
   }
   if (vendor) error.help("export the model without the optimizations of ONNX Runtime");
 }
@@ -110,9 +109,8 @@ void note_weights(const SourceGraph& graph, const Weights& weights, ImportNotes*
   };
   for (const auto& [name, weight] : weights.initializers)
     add(name, weight,
-        weight.transpose_of.empty() || weight.treated
-            ? weight.reason
-            : "constant folding's transposed copy of it");
+        weight.transpose_of.empty() || weight.treated ? weight.reason
+                                                      : "constant folding's transposed copy of it");
   for (const auto& [name, twin] : weights.twins)
     add(twin.initializer, twin.weight, "the exporter merged it with a parameter of equal values");
   for (const auto& [name, weight] : graph.weightless)

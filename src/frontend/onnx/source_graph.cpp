@@ -119,7 +119,8 @@ class InputReader {
   // A number, also one that the exporter wrote as text.
   static std::optional<int64_t> number(const OnnxDim& dim) {
     if (dim.has_dim_value()) return dim.dim_value();
-    const DimText text = evaluate_dim(dim.dim_param(), [](const std::string&) { return std::nullopt; });
+    const DimText text =
+        evaluate_dim(dim.dim_param(), [](const std::string&) { return std::nullopt; });
     return text.value ? std::optional<int64_t>(text.value->constant) : std::nullopt;
   }
 
@@ -166,8 +167,8 @@ class InputReader {
       auto& inputs = unbound_.inputs_of[name];
       if (inputs.empty() || inputs.back() != input) inputs.push_back(input);
     }
-    const DimText assumed =
-        evaluate_dim(text, [&](const std::string& name) { return size_of(name, options_.assume_dim); });
+    const DimText assumed = evaluate_dim(
+        text, [&](const std::string& name) { return size_of(name, options_.assume_dim); });
     if (assumed.value && (assumed.value->constant > 0 || assumed.value->batch > 0))
       return *assumed.value;
     return ir::Dim(std::max<int64_t>(options_.assume_dim, 1));
