@@ -147,6 +147,7 @@ void report_lost(const std::vector<std::string>& lost, const std::string& how,
 // parameter, as learned positions of a fixed length are.
 void warn_about_folded(const SourceGraph& graph, const Weights& weights, Diagnostics& diagnostics) {
   const std::set<std::string> reach = gradient_reach(graph);
+  std::set<std::string> warned;
   for (const SourceNode& node : graph.nodes) {
     if (node.proto.op_type() != "Add") continue;
     for (const std::string& name : node.proto.input()) {
@@ -159,7 +160,7 @@ void warn_about_folded(const SourceGraph& graph, const Weights& weights, Diagnos
       // What the exporter says it was folded from is an error if it was a parameter.
       const bool noted = !folded_from(graph, name).empty();
       if (weight.kind != WeightKind::kConstant || weight.treated || !floats || noted ||
-          elements(*it->second) < 2 || !reach.count(name))
+          elements(*it->second) < 2 || !reach.count(name) || !warned.insert(name).second)
         continue;
       diagnostics
           .report(Code::W0402, "`" + name + "`, which " + describe(node.proto, node.path) +
