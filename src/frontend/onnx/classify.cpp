@@ -288,6 +288,7 @@ void apply_treat(TreatRules& treats, const std::string& file_name, int onnx_type
   const ir::Treat* treat = treats.find(file_name, weight->name);
   if (treat == nullptr) return;
   if (treat->kind == WeightKind::kParameter && !is_float(onnx_type)) {
+    if (treat->glob.find('*') != std::string::npos) return;  // it means the floats among what it matches
     treats.refuse(*treat, "`" + weight->name + "` holds " + onnx_type_name(onnx_type) + " values");
     return;
   }

@@ -101,6 +101,15 @@ class InputReader {
     for (int i = 0; i < tensor.shape().dim_size(); i++) {
       type.shape.push_back(dim(info.name(), tensor.shape().dim(i), i, is_weight));
     }
+    for (size_t i = is_weight ? 0 : 1; i < type.shape.size(); i++) {
+      if (type.shape[i].is_static()) continue;
+      diagnostics_
+          .report(Code::E0406, "dim " + std::to_string(i) + " of " +
+                                   (is_weight ? "parameter `" : "input `") + info.name() +
+                                   "` is the batch")
+          .note("dim 0 of every input is the batch, and no other");
+      return;
+    }
     if (is_weight) {
       graph_->weightless[info.name()] = {type, weight->second};
     } else {

@@ -171,6 +171,17 @@ TEST_CASE("a baked batch that cannot be found is an error naming the node", "[di
   CHECK(imported.has("/block/Reshape"));
 }
 
+TEST_CASE("the batch in another dim of an input than the first is an error", "[dims]") {
+  GraphBuilder g;
+  const std::string x = g.input("x", {"batch", 4});
+  const std::string state = g.input("state", {2, "batch", 4});
+  g.output(g.node("Add", {x, g.node("ReduceSum", {state, g.ints("axes", {1}, {0})}, {{"keepdims", 0}})}));
+  const auto imported = test::import_graph(g);
+  CHECK(!imported.model);
+  CHECK(imported.has("E0406"));
+  CHECK(imported.has("dim 1 of input `state` is the batch"));
+}
+
 TEST_CASE("a constant of the traced batch size next to the batch is an error", "[dims][baked]") {
   GraphBuilder g;
   const std::string x = g.input("x", {4, 6});

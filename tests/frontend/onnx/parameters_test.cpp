@@ -157,6 +157,22 @@ TEST_CASE("a folded matrix is trained even when its name is lost", "[params]") {
   CHECK(model.params[0].trainable);
 }
 
+TEST_CASE("a rule with a wildcard passes over what cannot be a parameter", "[params]") {
+  GraphBuilder g;
+  std::string x = g.input("x", {"batch", 4});
+  x = g.node("Add", {x, g.weight("const_fold_opt__1", {4})});
+  g.output(g.node("Gather", {x, g.ints("const_fold_opt__2", {2}, {0, 3})}, {{"axis", 1}}));
+  frontend::ImportOptions options;
+  options.treats = {{"const_fold_opt__*", ir::WeightKind::kParameter, {}}};
+  const test::Imported imported = test::import_graph(g, options);
+  INFO(imported.messages);
+  REQUIRE(imported.model);
+  CHECK(find(*imported.model, "const_fold_opt__1"));
+  CHECK(!find(*imported.model, "const_fold_opt__2"));
+  options.treats = {{"const_fold_opt__2", ir::WeightKind::kParameter, {}}};
+  CHECK(test::import_graph(g, options).has("E0304"));
+}
+
 TEST_CASE("weights of a layer are trained whatever they are called", "[params]") {
   GraphBuilder g;
   std::string x = g.input("x", {"batch", 2, 5});
