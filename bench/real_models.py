@@ -59,7 +59,6 @@ MODELS = [
     Model(WAKE, "hey_mycroft_v0.1.onnx", "wake word"),
     Model(WAKE, "hey_jarvis_v0.1.onnx", "wake word"),
     Model(WAKE, "embedding_model.onnx", "audio embedding"),
-    Model(WAKE, "melspectrogram.onnx", "spectrogram", {"samples": 1280}),
     Model("nudenet==3.4.2", "320n.onnx", "object detection", {"height": 160, "width": 160}),
     Model("occular-deskew==0.5.0", "orientation_orinet_fp32.onnx", "page orientation"),
     Model("chython-rxnmap==2.0", "rxnmap.onnx", "atoms of reactions", {"seq_len": 16},

@@ -300,6 +300,10 @@ Expected<void> Builder::finish() {
   for (const std::string& name : graph_.outputs) {
     auto id = value(name);
     if (!id) return tl::make_unexpected(id.error());
+    // An output that an Identity makes is the value before it, under the output's name.
+    const bool first =
+        std::find(model_.outputs.begin(), model_.outputs.end(), *id) == model_.outputs.end();
+    if (first && model_.value(*id).producer.valid()) model_.value(*id).name = name;
     model_.outputs.push_back(*id);
   }
   fill_paths();

@@ -67,6 +67,16 @@ TEST_CASE("identities, casts to the same type and empty moves leave nothing", "[
   CHECK(import(g).ops.size() == 1);
 }
 
+TEST_CASE("an output has its own name, also behind an identity", "[import]") {
+  GraphBuilder g;
+  const std::string y = g.node("Relu", {g.input("x", {"batch", 3})}, {}, "/act/Relu");
+  g.identity(y, "logits");
+  g.output("logits");
+  const ir::Model model = import(g);
+  REQUIRE(model.ops.size() == 1);
+  CHECK(model.value(model.outputs[0]).name == "logits");
+}
+
 TEST_CASE("ops that no output needs are dropped, with their parameters", "[import]") {
   GraphBuilder g;
   const std::string x = g.input("x", {"batch", 4});
