@@ -190,6 +190,21 @@ TEST_CASE("weights of a layer are trained whatever they are called", "[params]")
   CHECK(find(model, "447"));
 }
 
+TEST_CASE("convolutions that took a batch normalisation in are a warning", "[params]") {
+  GraphBuilder g;
+  std::string x = g.input("x", {"batch", 2, 5});
+  x = g.node("Conv", {x, g.weight("onnx::Conv_12", {3, 2, 1}), g.weight("onnx::Conv_13", {3})}, {},
+             "/stem/conv/Conv");
+  x = g.node("Conv", {x, g.weight("447", {3, 3, 1})});
+  g.output(g.node("Conv", {x, g.weight("head.weight", {3, 3, 1})}));
+  const test::Imported imported = test::import_graph(g);
+  INFO(imported.messages);
+  CHECK(imported.model);
+  CHECK(imported.has("W0403"));
+  CHECK(imported.has("2 convolutions have weights with made-up names, the first is `onnx::Conv_12`"));
+  CHECK(imported.has("/stem/conv/Conv"));
+}
+
 TEST_CASE("weights that are Constant nodes are parameters", "[params]") {
   GraphBuilder g;
   const std::string x = g.input("x", {"batch", 2});
