@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from zoo import (
-    bert, check, cnn, data, exporters, golden, gpt, llama, mlp, own_loss, t5, variants, vit)
+    bert, check, cnn, data, exporters, golden, gpt, llama, mlp, own_loss, rnn, t5, variants, vit)
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -75,6 +75,8 @@ MODELS = {
                     lambda: data.images(16, 8, seed=19), IMAGE, F.cross_entropy),
     "cnn_bn": Entry(lambda: cnn.build(cnn.Config(8, 8, groups=0), seed=10),
                     lambda: data.images(16, 8, seed=20), IMAGE, F.cross_entropy),
+    "rnn_tiny": Entry(lambda: rnn.build(rnn.Config(width=24, vocab=32), seed=12),
+                      lambda: masked(data.random_tokens(16, 32, seed=22)), LANGUAGE, cross_entropy),
     "own_loss": Entry(lambda: own_loss.build(seed=11),
                       lambda: masked(data.random_tokens(16, 64, seed=21)),
                       (("tokens", "labels"), "loss", "labels"), lambda loss, labels: loss),

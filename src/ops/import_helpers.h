@@ -9,8 +9,9 @@
 
 namespace piper::ops {
 
-// Import rules start here; what newer opsets changed is told apart inside the rules.
-constexpr int kFirstOpset = 13;
+// Import rules start here, where PyTorch's exporter and tf2onnx did; what newer opsets changed is told apart inside the
+// rules.
+constexpr int kFirstOpset = 9;
 constexpr int kLastOpset = INT_MAX;
 
 // A rule for an ONNX op whose canonical op has the same name, inputs and no attributes.

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "ops/composed.h"
+#include "ops/recurrent.h"
 
 namespace piper::ops {
 
@@ -20,7 +21,9 @@ const std::map<ImportKey, std::vector<const ImportRule*>>& import_table() {
     for (const OpDef* def : all_ops()) {
       for (const ImportRule& rule : def->imports) rules[{rule.op_type, rule.domain}].push_back(&rule);
     }
-    for (const ImportRule& rule : composed_rules()) rules[{rule.op_type, rule.domain}].push_back(&rule);
+    for (const std::vector<ImportRule>* more : {&composed_rules(), &recurrent_rules()}) {
+      for (const ImportRule& rule : *more) rules[{rule.op_type, rule.domain}].push_back(&rule);
+    }
     return rules;
   }();
   return table;

@@ -71,6 +71,39 @@ int64_t class_dim_of(const TrainingDag& dag, const LossTerm& term, const ir::Sha
   return last;
 }
 
+Op op_of(std::string kind, std::vector<ValueId> inputs, ir::Attrs attrs = {}) {
+  Op op;
+  op.kind = std::move(kind);
+  op.inputs = std::move(inputs);
+  op.attrs = std::move(attrs);
+  return op;
+}
+
+// Data has a sample in each place of dim 0. An output may have its samples elsewhere ([T, B, C] of a recurrent layer), or
+// several places for each ([6B, C] of flattened tokens): its target is brought into that form.
+struct Layout {
+  ir::Shape of_data;          // [B, outer..., places of a sample, inner...]
+  std::vector<int64_t> perm;  // [outer..., B, places, inner...]; empty: as it is
+  ir::Shape of_output;
+};
+
+// Nothing when there are no samples, or when they differ in size.
+std::optional<Layout> layout_of(const ir::Shape& shape) {
+  const int sample_dim = ir::sample_dim(shape);
+  if (sample_dim < 0 || shape[static_cast<size_t>(sample_dim)].constant != 0) return std::nullopt;
+  const size_t at = static_cast<size_t>(sample_dim);
+  const ir::Dim samples = shape[at];
+  Layout layout;
+  layout.of_output = shape;
+  layout.of_data = shape;
+  layout.of_data.erase(layout.of_data.begin() + static_cast<std::ptrdiff_t>(at));
+  if (samples.batch != 1) layout.of_data.insert(layout.of_data.begin() + static_cast<std::ptrdiff_t>(at), samples.batch);
+  layout.of_data.insert(layout.of_data.begin(), ir::Dim::batch_size());
+  if (at == 0) return layout;
+  for (size_t i = 0; i < layout.of_data.size(); ++i) layout.perm.push_back(static_cast<int64_t>(i < at ? i + 1 : i == at ? 0 : i));
+  return layout;
+}
+
 // Appends ops of terms; an op that does not fit is an error at the term.
 class TermBuilder {
  public:
@@ -94,6 +127,15 @@ class TermBuilder {
     dag_.losses.push_back(info);
   }
 
+  // A target of the data in the form of the output that it belongs to.
+  ValueId laid_out(ValueId target, const Layout& layout, ValueId output) {
+    const OpId producer = dag_.model.value(output).producer;
+    tags_ = producer.valid() ? dag_.op_tags[producer.index()] : Tags{};
+    if (!layout.perm.empty()) target = move("transpose", op_of("Transpose", {target}, {{"perm", layout.perm}}));
+    if (!target.valid() || dag_.model.value(target).type.shape == layout.of_output) return target;
+    return move("reshape", op_of("Reshape", {target}, {{"shape", layout.of_output}}));
+  }
+
   // Numbers of any type as floats that a sum takes.
   ValueId as_float(ValueId v) {
     if (ir::is_float(dag_.model.value(v).type.dtype)) return v;
@@ -109,6 +151,12 @@ class TermBuilder {
   }
 
  private:
+  ValueId move(const char* how, Op op) {
+    op.name = fmt::format("target.{}.{}", dag_.losses.size(), how);
+    const OpId id = append(std::move(op));
+    return id.valid() ? dag_.model.op(id).outputs[0] : ValueId();
+  }
+
   OpId append(Op op) {
     op.path = "loss";
     const OpId id(static_cast<int64_t>(dag_.model.ops.size()));
@@ -127,15 +175,7 @@ class TermBuilder {
   Tags tags_;
 };
 
-Op op_of(std::string kind, std::vector<ValueId> inputs, ir::Attrs attrs = {}) {
-  Op op;
-  op.kind = std::move(kind);
-  op.inputs = std::move(inputs);
-  op.attrs = std::move(attrs);
-  return op;
-}
-
-// cross_entropy and mse: of an output with a row per sample, against a target.
+// cross_entropy and mse: of an output with values for each sample, against a target.
 void append_target_loss(TrainingDag& dag, const LossTerm& term, Diagnostics& diagnostics) {
   const ValueId output = find_output(dag, term, diagnostics);
   if (!output.valid()) return;
@@ -154,16 +194,18 @@ void append_target_loss(TrainingDag& dag, const LossTerm& term, Diagnostics& dia
     target_type.shape.erase(target_type.shape.begin() + class_dim);
     attrs = {{"ignore_index", term.ignore_index}, {"label_smoothing", term.label_smoothing}, {"class_dim", class_dim}};
   }
-  if (target_type.shape.front() != ir::Dim::batch_size()) {
+  const std::optional<Layout> layout = layout_of(target_type.shape);
+  if (!layout) {
     diagnostics.report(Code::E0514, term.span,
-                       fmt::format("output `{}` is {}: its target would be {}, and data has a sample in each place of dim 0", term.output,
-                                   to_string(type), to_string(target_type)))
-        .help("export the output with its samples in dim 0, one in each place");
+                       fmt::format("output `{}` is {}: a target of {} has no equal parts for the samples", term.output, to_string(type),
+                                   to_string(target_type)));
     return;
   }
-  const ValueId target = target_value(dag, term, target_type, diagnostics);
+  ValueId target = target_value(dag, term, {target_type.dtype, layout->of_data}, diagnostics);
   if (!target.valid()) return;
   TermBuilder builder(dag, term, diagnostics);
+  target = builder.laid_out(target, *layout, output);
+  if (!target.valid()) return;
   if (classes) {
     builder.add(term.weight, output, op_of("CrossEntropyLoss", {output, target}, attrs),
                 op_of("CountValid", {target}, {{"ignore_index", term.ignore_index}}));

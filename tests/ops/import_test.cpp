@@ -80,6 +80,7 @@ TEST_CASE("the batch dim is cut at fixed distances from its ends only") {
     return import(FakeImport("Slice", 13, {}, {tensor({B, 3}), ints({start}), ints({end}), ints({0})}));
   };
   CHECK(slice(0, INT64_MAX).shape == ir::Shape{B, 3});
+  CHECK(slice(0, 1'000'000'000).shape == ir::Shape{B, 3});
   CHECK(slice(1, B).shape == ir::Shape{Dim(-1, 1), 3});
   CHECK(slice(0, -1).shape == ir::Shape{Dim(-1, 1), 3});
   CHECK_FALSE(slice(-1, INT64_MAX).error.empty());
@@ -206,7 +207,51 @@ TEST_CASE("a negative padding cuts") {
   REQUIRE(node.import() == "");
   CHECK(node.values({{0, {1, 2, 3}}}) == Values{2, 3, 9, 9});
   CHECK(FakeImport("Pad", 18, {}, {tensor({B, 3}), ints({1, 0, 0, 0})}).import() == "it pads the batch dim of f64[B, 3]");
-  CHECK(FakeImport("Pad", 18, {{"mode", std::string("reflect")}}, {tensor({3}), ints({1, 1})}).import() == "its mode is `reflect`; only `constant` is supported");
+}
+
+TEST_CASE("a padding repeats the tensor's own values by its mode") {
+  auto padded = [](const char* mode, Ints pads, Ints axes, ir::Shape shape, Values x) {
+    std::vector<Dim> p(pads.begin(), pads.end()), a(axes.begin(), axes.end());
+    FakeImport node("Pad", 19, {{"mode", std::string(mode)}}, {tensor(shape), ints(p), FakeImport::absent(), ints(a)});
+    REQUIRE(node.import() == "");
+    return node.values({{0, x}});
+  };
+  CHECK(padded("reflect", {2, 1}, {0}, {4}, {1, 2, 3, 4}) == Values{3, 2, 1, 2, 3, 4, 3});
+  CHECK(padded("reflect", {0, 3}, {0}, {4}, {1, 2, 3, 4}) == Values{1, 2, 3, 4, 3, 2, 1});
+  CHECK(padded("edge", {2, 1}, {0}, {3}, {1, 2, 3}) == Values{1, 1, 1, 2, 3, 3});
+  CHECK(padded("wrap", {2, 1}, {0}, {3}, {1, 2, 3}) == Values{2, 3, 1, 2, 3, 1});
+  CHECK(padded("reflect", {1, 0, 0, 1}, {0, 1}, {2, 2}, {1, 2, 3, 4}) == Values{3, 4, 3, 1, 2, 1, 3, 4, 3});
+  CHECK(padded("reflect", {-1, 1}, {0}, {4}, {1, 2, 3, 4}) == Values{2, 3, 4, 3});
+  auto error = [](const char* mode, ir::Shape shape, std::vector<Dim> pads) {
+    return FakeImport("Pad", 19, {{"mode", std::string(mode)}}, {tensor(shape), ints(pads)}).import();
+  };
+  CHECK(error("reflect", {3}, {3, 0}) == "it pads a dim of 3 by 3 with mode `reflect`");
+  CHECK(error("wrap", {3}, {0, 4}) == "it pads a dim of 3 by 4 with mode `wrap`");
+  CHECK(error("edge", {B, 3}, {1, 0, 0, 0}) == "it pads the batch dim of f64[B, 3]");
+  CHECK(error("mirror", {3}, {1, 1}) == "its mode is `mirror`");
+}
+
+TEST_CASE("what old opsets have as attributes") {
+  FakeImport clip("Clip", 9, {{"min", -1.0}, {"max", 2.0}}, {tensor({4})});
+  REQUIRE(clip.import() == "");
+  CHECK(clip.values({{0, {-5, 0, 2, 7}}}) == Values{-1, 0, 2, 2});
+  FakeImport pad("Pad", 9, {{"pads", Ints{1, 2}}, {"value", 9.0}}, {tensor({2})});
+  REQUIRE(pad.import() == "");
+  CHECK(pad.values({{0, {1, 2}}}) == Values{9, 1, 2, 9, 9});
+  FakeImport slice("Slice", 9, {{"starts", Ints{1}}, {"ends", Ints{-1}}, {"axes", Ints{1}}}, {tensor({2, 3})});
+  REQUIRE(slice.import() == "");
+  CHECK(slice.values({{0, {1, 2, 3, 4, 5, 6}}}) == Values{2, 5});
+  FakeImport dropout("Dropout", 10, {{"ratio", 0.5}}, {tensor({3})});
+  REQUIRE(dropout.import() == "");
+  CHECK(dropout.kinds.empty());
+  // All dims from the axis on, which is 1 when it is not given.
+  FakeImport softmax("Softmax", 11, {}, {tensor({2, 2, 2})});
+  REQUIRE(softmax.import() == "");
+  CHECK(softmax.result().shape == ir::Shape{2, 2, 2});
+  CHECK(softmax.values({{0, {0, 0, 0, 0, 5, 5, 5, 5}}}) == Values(8, 0.25));
+  FakeImport last("Softmax", 11, {{"axis", int64_t{-1}}}, {tensor({2, 2})});
+  REQUIRE(last.import() == "");
+  CHECK(last.kinds == std::vector<std::string>{"Softmax"});
 }
 
 TEST_CASE("dropout only drops in training") {

@@ -7,6 +7,7 @@
 
 #include "ops/kernel.h"
 #include "ops/composed.h"
+#include "ops/recurrent.h"
 #include "tests/ops/harness.h"
 
 namespace piper::ops::test {
@@ -58,6 +59,7 @@ TEST_CASE("no two rules import one ONNX op at one opset") {
     for (const ImportRule& rule : def->imports) all.push_back(&rule);
   }
   for (const ImportRule& rule : composed_rules()) all.push_back(&rule);
+  for (const ImportRule& rule : recurrent_rules()) all.push_back(&rule);
   for (const ImportRule* rule : all) {
     INFO(rule->op_type);
     CHECK(rule->import != nullptr);

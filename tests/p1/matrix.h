@@ -13,7 +13,7 @@ struct ModelCase {
   std::string data;                        // safetensors
   std::map<std::string, std::string> sets; // --set that the model needs (its loss)
   int layers = 4;
-  int group = 0;  // samples that batch normalisation takes together; 0: samples are apart
+  bool batch_norm = false;  // statistics are of groups of samples, as large as the cut of the batch leaves them whole
 };
 
 struct Cell {

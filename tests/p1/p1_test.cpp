@@ -102,8 +102,8 @@ void check_golden(const std::string& name, const std::map<std::string, std::stri
 TEST_CASE("one device gives PyTorch's losses, gradients and weights") {
   const auto mse = models()[0].sets;
   check_golden("mlp", mse);
-  for (const char* name : {"gpt_tiny", "llama_tiny", "gpt", "llama", "bert_tiny", "t5_tiny"}) check_golden(name, {});
-  for (const char* name : {"bert_tiny", "t5_tiny"}) check_golden(name, {}, ".dynamo");
+  for (const char* name : {"gpt_tiny", "llama_tiny", "gpt", "llama", "bert_tiny", "t5_tiny", "rnn_tiny"}) check_golden(name, {});
+  for (const char* name : {"bert_tiny", "t5_tiny", "rnn_tiny"}) check_golden(name, {}, ".dynamo");
   std::map<std::string, std::string> image{{"train.loss", "cross_entropy(logits = output \"logits\", target = input \"label\")"}};
   for (const char* exporter : {"", ".dynamo"}) {
     check_golden("vit_tiny", image, exporter);

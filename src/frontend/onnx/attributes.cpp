@@ -129,6 +129,10 @@ void store(const AttributeProto& a, char form, NodeAttributes* out) {
     case 'F':
       out->attrs.set(a.name(), std::vector<double>(a.floats().begin(), a.floats().end()));
       break;
+    case 'S':  // names, none of which has a space
+      out->attrs.set(a.name(),
+                     support::join({a.strings().begin(), a.strings().end()}, " "));
+      break;
     default:
       break;
   }

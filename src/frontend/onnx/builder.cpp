@@ -92,14 +92,30 @@ std::vector<std::byte> known_bytes(const KnownInts& known) {
 
 void Builder::add_inputs() {
   for (const SourceInput& input : graph_.inputs) {
-    const ValueId id = model_.add_value(input.name, input.type, ir::ValueKind::kInput);
+    // Data has a sample in each place of dim 0, whatever form the model wants.
+    TensorType type = input.type;
+    const int batch = std::max(0, ir::sample_dim(type.shape));
+    std::rotate(type.shape.begin(), type.shape.begin() + batch,
+                type.shape.begin() + std::min(batch + 1, static_cast<int>(type.shape.size())));
+    const ValueId id = model_.add_value(input.name, type, ir::ValueKind::kInput);
     model_.inputs.push_back(id);
     named_.insert(id.value);
-    entries_[input.name].value = id;
+    entries_[input.name].value = batch == 0 ? id : samples_at(id, static_cast<size_t>(batch));
   }
   for (const auto& [name, weight] : graph_.weightless) {
     entries_[name].value = add_parameter(name, "", weight.type, {weight.kind, name});
   }
+}
+
+ValueId Builder::samples_at(ValueId input, size_t dim) {
+  std::vector<int64_t> perm;
+  for (size_t i = 0; i < model_.value(input).type.shape.size(); i++)
+    perm.push_back(static_cast<int64_t>(i < dim ? i + 1 : i == dim ? 0 : i));
+  ir::Op transpose;
+  transpose.kind = "Transpose";
+  transpose.inputs = {input};
+  transpose.attrs.set("perm", perm);
+  return (*emit(std::move(transpose), ""))[0];  // fits by construction
 }
 
 const Twin* Builder::twin(const std::string& name) const {

@@ -78,6 +78,8 @@ class Builder {
  private:
   support::Expected<Entry*> load_initializer(const ::onnx::TensorProto& tensor);
   support::Expected<Entry*> load_transposed(const std::string& name, const Weight& weight);
+  // An input whose samples are in dim 0, with them in another dim.
+  ir::ValueId samples_at(ir::ValueId input, size_t dim);
   void fill_paths();
 
   // A constant that becomes a parameter that is not trained, if ops read it at the end.

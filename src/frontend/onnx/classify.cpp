@@ -124,6 +124,39 @@ bool only_multiplies(const std::string& name, const std::vector<const SourceNode
          });
 }
 
+// Inputs that are weights of a layer by where they stand, whatever they are called.
+struct WeightRole {
+  const char* op_type;
+  int input;
+  const char* name;  // in a module
+};
+constexpr WeightRole kWeightRoles[] = {
+    {"BatchNormalization", 1, "weight"}, {"BatchNormalization", 2, "bias"},
+    {"Conv", 1, "weight"},               {"Conv", 2, "bias"},
+    {"ConvTranspose", 1, "weight"},      {"ConvTranspose", 2, "bias"},
+    {"Gemm", 1, "weight"},               {"Gemm", 2, "bias"},
+    {"GRU", 1, "weight_ih"},             {"GRU", 2, "weight_hh"},
+    {"GRU", 3, "bias"},                  {"LSTM", 1, "weight_ih"},
+    {"LSTM", 2, "weight_hh"},            {"LSTM", 3, "bias"},
+    {"LayerNormalization", 1, "weight"}, {"LayerNormalization", 2, "bias"},
+    {"PRelu", 1, "weight"}};
+
+// The role of a value that every reader reads as one weight of a layer; nullptr when it is none.
+const WeightRole* weight_role(const std::string& name,
+                               const std::vector<const SourceNode*>& consumers) {
+  const WeightRole* role = nullptr;
+  for (const SourceNode* node : consumers) {
+    const auto found = std::find_if(
+        std::begin(kWeightRoles), std::end(kWeightRoles), [&](const WeightRole& row) {
+          return node->proto.op_type() == row.op_type && row.input < node->proto.input_size() &&
+                 node->proto.input(row.input) == name;
+        });
+    if (found == std::end(kWeightRoles)) return nullptr;
+    role = found;
+  }
+  return role;
+}
+
 // Whether batch normalisations read the value as running mean or variance.
 bool are_statistics(const std::string& name, const std::vector<const SourceNode*>& consumers) {
   return std::any_of(consumers.begin(), consumers.end(), [&](const SourceNode* node) {
@@ -170,7 +203,8 @@ Weight classify(const SourceGraph& graph, const TensorProto& tensor,
     return weight;
   }
   const std::string last = name.substr(name.rfind('.') + 1);
-  if (!floats || contains(kBufferNames, last) || last.ends_with("mask")) {
+  if (!floats || contains(kBufferNames, last) || last.ends_with("mask") ||
+      last.ends_with("_buffer")) {
     if (is_dotted_name(name)) weight.kind = WeightKind::kBuffer;
     weight.reason = floats ? "its name is one of buffers" : "it holds no floats";
     return weight;
@@ -186,6 +220,14 @@ Weight classify(const SourceGraph& graph, const TensorProto& tensor,
   } else if (tensor.dims_size() == 2 && only_multiplies(name, consumers)) {
     weight = folded_weight(graph, name, tensor, consumers);
     weight.reason = "a product reads it as its matrix, transposed by constant folding";
+  } else if (const WeightRole* role = weight_role(name, consumers)) {
+    weight.kind = WeightKind::kParameter;
+    weight.reason = "an operation reads it as its weight";
+    // As in a convolution that took a batch normalisation in: it has the name of its module again.
+    if (has_metadata) return weight;  // there are names already, and lists of which of them are lost
+    const std::string own = consumers.size() == 1 && consumers[0]->path ? *consumers[0]->path : "";
+    const std::string known = own.empty() ? "" : own + "." + role->name;
+    if (is_dotted_name(known) && !graph.initializers.count(known)) weight.name = known;
   } else {
     weight.reason = has_metadata ? "the exporter lists it as no parameter" : "it has no name of its own";
   }
@@ -257,6 +299,7 @@ void apply_treat(TreatRules& treats, const std::string& file_name, int onnx_type
   const ir::Treat* treat = treats.find(file_name, weight->name);
   if (treat == nullptr) return;
   if (treat->kind == WeightKind::kParameter && !is_float(onnx_type)) {
+    if (treat->glob.find('*') != std::string::npos) return;  // it means the floats among what it matches
     treats.refuse(*treat, "`" + weight->name + "` holds " + onnx_type_name(onnx_type) + " values");
     return;
   }
@@ -268,9 +311,37 @@ void apply_treat(TreatRules& treats, const std::string& file_name, int onnx_type
   weight->transpose_of.clear();
 }
 
-}  // namespace
+// The graph with the nodes of all branches in place of each If: weights are also read there.
+SourceGraph with_branches(const SourceGraph& graph) {
+  SourceGraph flat = graph;
+  flat.nodes.clear();
+  const auto add = [&](const SourceNode& node, const auto& self) -> void {
+    bool branches = false;
+    for (const auto& attribute : node.proto.attribute()) {
+      if (!attribute.has_g()) continue;
+      branches = true;
+      for (const NodeProto& inner : attribute.g().node()) {
+        SourceNode source = node;
+        source.proto = inner;
+        if (auto path = exporter_path(inner)) source.path = path;
+        self(source, self);
+      }
+      for (int i = 0; i < std::min(attribute.g().output_size(), node.proto.output_size()); i++) {
+        SourceNode same = node;
+        same.proto = NodeProto();
+        same.proto.set_op_type("Identity");
+        same.proto.add_input(attribute.g().output(i).name());
+        same.proto.add_output(node.proto.output(i));
+        flat.nodes.push_back(std::move(same));
+      }
+    }
+    if (!branches) flat.nodes.push_back(node);
+  };
+  for (const SourceNode& node : graph.nodes) add(node, add);
+  return flat;
+}
 
-Weights classify_weights(const SourceGraph& graph, TensorDecoder& decoder, TreatRules& treats) {
+Weights classify_flat(const SourceGraph& graph, TensorDecoder& decoder, TreatRules& treats) {
   const std::set<std::string> reach = gradient_reach(graph);
   Consumers consumers = find_consumers(graph);
   const bool has_metadata =
@@ -310,6 +381,16 @@ Weights classify_weights(const SourceGraph& graph, TensorDecoder& decoder, Treat
   for (auto& [name, twin] : weights.twins)
     apply_treat(treats, name, graph.initializers.at(twin.initializer)->data_type(), &twin.weight);
   return weights;
+}
+
+}  // namespace
+
+Weights classify_weights(const SourceGraph& graph, TensorDecoder& decoder, TreatRules& treats) {
+  const bool branches =
+      std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                  [](const SourceNode& node) { return node.proto.op_type() == "If"; });
+  return branches ? classify_flat(with_branches(graph), decoder, treats)
+                  : classify_flat(graph, decoder, treats);
 }
 
 }  // namespace piper::frontend

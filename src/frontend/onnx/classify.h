@@ -36,6 +36,9 @@ struct Weights {
 };
 Weights classify_weights(const SourceGraph& graph, TensorDecoder& decoder, TreatRules& treats);
 
+// Makes initializers of weights that are Constant nodes.
+void hoist_constants(::onnx::GraphProto* graph);
+
 // Names that exporters make up for values that had none.
 bool is_anonymous(const std::string& name);
 // What the exporter says about a value; "" when it says nothing.

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "frontend/onnx/canonical/canonical.h"
+#include "frontend/onnx/classify.h"
 #include "frontend/onnx/import_node.h"
 #include "ops/op.h"
 #include "support/strings.h"
@@ -169,8 +170,7 @@ std::string producer_of(const ::onnx::ModelProto& model) {
 
 std::set<std::string> used_names(const SourceGraph& graph) {
   std::set<std::string> used(graph.outputs.begin(), graph.outputs.end());
-  for (const SourceNode& node : graph.nodes)
-    used.insert(node.proto.input().begin(), node.proto.input().end());
+  for (const SourceNode& node : graph.nodes) add_used_names(node.proto, &used);
   return used;
 }
 
@@ -210,6 +210,7 @@ std::optional<ir::Model> import_onnx(const std::string& path, const ImportOption
     report(diagnostics, Code::E0401, proto.error());
     return std::nullopt;
   }
+  hoist_constants((*proto)->mutable_graph());
   TensorDecoder decoder(path);
   check_tensors((*proto)->graph(), decoder, diagnostics);
 

@@ -45,6 +45,15 @@ bool is_importer_op(const std::string& op_type) {
   return std::find(kImporterOps.begin(), kImporterOps.end(), op_type) != kImporterOps.end();
 }
 
+void add_used_names(const ::onnx::NodeProto& node, std::set<std::string>* used) {
+  used->insert(node.input().begin(), node.input().end());
+  for (const auto& attribute : node.attribute()) {
+    if (!attribute.has_g()) continue;
+    for (const auto& output : attribute.g().output()) used->insert(output.name());
+    for (const auto& inner : attribute.g().node()) add_used_names(inner, used);
+  }
+}
+
 // What an import rule sees of the node.
 class RuleContext final : public ops::ImportContext {
  public:

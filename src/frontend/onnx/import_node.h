@@ -16,6 +16,9 @@ constexpr int kNewestOpset = 23;
 // Operators that need no import rule.
 bool is_importer_op(const std::string& op_type);
 
+// Adds the names of all values that a node reads, those that its branches read among them.
+void add_used_names(const ::onnx::NodeProto& node, std::set<std::string>* used);
+
 class NodeImporter {
  public:
   NodeImporter(Builder& builder, std::set<std::string> used, support::Diagnostics& diagnostics)

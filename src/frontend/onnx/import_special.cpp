@@ -264,14 +264,14 @@ Expected<void> NodeImporter::import_if(const SourceNode& node, const NodeAttribu
   if (it == attributes.graphs.end()) return user_error(std::string("has no ") + branch);
   const ::onnx::GraphProto& graph = *it->second;
   for (const auto& tensor : graph.initializer()) builder_.add_initializer(tensor);
+  for (const auto& output : graph.output()) used_.insert(output.name());
+  for (const auto& inner : graph.node()) add_used_names(inner, &used_);
   for (const auto& inner : graph.node()) {
     SourceNode source;
     source.proto = inner;
     source.opset = node.opset;
     source.path = exporter_path(inner);
     if (!source.path) source.path = node.path;
-    for (const std::string& name : inner.input()) used_.insert(name);
-    for (const auto& output : graph.output()) used_.insert(output.name());
     const int errors = diagnostics_.error_count();
     run(source);
     if (diagnostics_.error_count() > errors) {

@@ -28,6 +28,14 @@ support::Expected<InitializerReader> InitializerReader::open(const std::string& 
   state->model = std::move(*model);
   for (const auto& tensor : state->model->graph().initializer())
     state->tensors[tensor.name()] = &tensor;
+  // A weight may also be the value of a Constant node.
+  for (const auto& node : state->model->graph().node()) {
+    if (node.op_type() != "Constant" || node.output_size() != 1) continue;
+    for (const auto& attribute : node.attribute()) {
+      if (attribute.name() == "value" && attribute.has_t())
+        state->tensors.emplace(node.output(0), &attribute.t());
+    }
+  }
   return InitializerReader(std::move(state));
 }
 

@@ -168,16 +168,19 @@ Result evaluate_gather(const KnownNode& node) {
 }
 
 Result evaluate_slice(const KnownNode& node) {
-  if (node.opset < 10 || !has(node, 1) || !has(node, 2) || in(node, 0).shape.size() != 1)
-    return std::nullopt;
+  if (in(node, 0).shape.size() != 1) return std::nullopt;
   const KnownInts& data = in(node, 0);
+  const std::vector<int64_t> starts = node.attrs.ints("starts"), ends = node.attrs.ints("ends");
+  const bool attributes = starts.size() == 1 && ends.size() == 1;  // until opset 9
+  if (!attributes && (!has(node, 1) || !has(node, 2))) return std::nullopt;
   for (size_t i = 1; i < node.inputs.size(); i++) {
     if (has(node, i) && (!in(node, i).is_static() || in(node, i).values.size() != 1))
       return std::nullopt;
   }
   const int64_t size = data.shape[0];
   const int64_t step = has(node, 4) ? in(node, 4).values[0].constant : 1;
-  int64_t start = in(node, 1).values[0].constant, end = in(node, 2).values[0].constant;
+  int64_t start = attributes ? starts[0] : in(node, 1).values[0].constant;
+  int64_t end = attributes ? ends[0] : in(node, 2).values[0].constant;
   if (step == 0) return std::nullopt;
   if (start < 0) start += size;
   if (end < 0 && end > INT64_MIN + size) end += size;

@@ -147,6 +147,7 @@ void report_lost(const std::vector<std::string>& lost, const std::string& how,
 // parameter, as learned positions of a fixed length are.
 void warn_about_folded(const SourceGraph& graph, const Weights& weights, Diagnostics& diagnostics) {
   const std::set<std::string> reach = gradient_reach(graph);
+  std::set<std::string> warned;
   for (const SourceNode& node : graph.nodes) {
     if (node.proto.op_type() != "Add") continue;
     for (const std::string& name : node.proto.input()) {
@@ -159,7 +160,7 @@ void warn_about_folded(const SourceGraph& graph, const Weights& weights, Diagnos
       // What the exporter says it was folded from is an error if it was a parameter.
       const bool noted = !folded_from(graph, name).empty();
       if (weight.kind != WeightKind::kConstant || weight.treated || !floats || noted ||
-          elements(*it->second) < 2 || !reach.count(name))
+          elements(*it->second) < 2 || !reach.count(name) || !warned.insert(name).second)
         continue;
       diagnostics
           .report(Code::W0402, "`" + name + "`, which " + describe(node.proto, node.path) +
@@ -171,11 +172,40 @@ void warn_about_folded(const SourceGraph& graph, const Weights& weights, Diagnos
   }
 }
 
+// PyTorch's TorchScript exporter keeps a convolution's names but where it folds the batch
+// normalisation behind it.
+void warn_about_folded_norms(const SourceGraph& graph, const Weights& weights,
+                             Diagnostics& diagnostics) {
+  int count = 0;
+  std::string first;
+  for (const SourceNode& node : graph.nodes) {
+    const bool convolves =
+        node.proto.op_type() == "Conv" || node.proto.op_type() == "ConvTranspose";
+    if (!convolves || node.proto.input_size() < 2) continue;
+    const std::string& name = node.proto.input(1);
+    auto weight = weights.initializers.find(name);
+    if (weight == weights.initializers.end() || weight->second.treated ||
+        weight->second.kind != WeightKind::kParameter)
+      continue;
+    const bool number = name.find_first_not_of("0123456789") == std::string::npos;
+    if (!name.starts_with("onnx::") && !number) continue;
+    if (count++ == 0) first = "`" + name + "` of " + describe(node.proto, node.path);
+  }
+  if (count == 0) return;
+  diagnostics
+      .report(Code::W0403, std::to_string(count) +
+                               (count == 1 ? " convolution has a weight with a made-up name, "
+                                           : " convolutions have weights with made-up names, the first is ") +
+                               first)
+      .note("the exporter computed a batch normalisation into each; they are trained without it");
+}
+
 }  // namespace
 
 void check_lost_parameters(const ::onnx::ModelProto& model, const SourceGraph& graph,
                            const Weights& weights, Diagnostics& diagnostics) {
   warn_about_folded(graph, weights, diagnostics);
+  warn_about_folded_norms(graph, weights, diagnostics);
   std::set<std::string> kept, folded;
   for (const auto& [name, weight] : graph.weightless) kept.insert(name);
   for (const auto& [name, weight] : weights.initializers) {

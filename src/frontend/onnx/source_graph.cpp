@@ -98,8 +98,18 @@ class InputReader {
     }
     const auto weight = weights_.find(info.name());
     const bool is_weight = weight != weights_.end();
+    const int batch_dim = is_weight || options_.static_batch ? -1 : find_batch(tensor.shape());
     for (int i = 0; i < tensor.shape().dim_size(); i++) {
-      type.shape.push_back(dim(info.name(), tensor.shape().dim(i), i, is_weight));
+      type.shape.push_back(dim(info.name(), tensor.shape().dim(i), i, i == batch_dim));
+    }
+    const auto batched = std::count_if(type.shape.begin(), type.shape.end(),
+                                       [](ir::Dim dim) { return !dim.is_static(); });
+    if (batched > (is_weight ? 0 : 1)) {
+      diagnostics_.report(Code::E0406, (is_weight ? "parameter `" : "input `") + info.name() +
+                                           "` is " + to_string(type) + ": " +
+                                           (is_weight ? "it has a dim" : "two of its dims are") +
+                                           " of the batch size");
+      return;
     }
     if (is_weight) {
       graph_->weightless[info.name()] = {type, weight->second};
@@ -109,6 +119,16 @@ class InputReader {
   }
 
   using OnnxDim = ::onnx::TensorShapeProto::Dimension;
+
+  // Which dim of an input carries the samples: the first, unless that is a number and another one
+  // has the batch's name, as in the state [layers, batch, width] of a recurrent layer.
+  int find_batch(const ::onnx::TensorShapeProto& shape) const {
+    if (shape.dim_size() == 0 || !shape.dim(0).has_dim_value()) return 0;
+    for (int i = 1; i < shape.dim_size(); i++) {
+      if (batch_symbols_.count(shape.dim(i).dim_param())) return i;
+    }
+    return 0;
+  }
 
   static bool is_name(const std::string& text) {
     return !text.empty() && !std::isdigit(static_cast<unsigned char>(text[0])) &&
@@ -124,8 +144,7 @@ class InputReader {
     return text.value ? std::optional<int64_t>(text.value->constant) : std::nullopt;
   }
 
-  ir::Dim dim(const std::string& input, const OnnxDim& dim, int index, bool weight) {
-    const bool batch = index == 0 && !weight && !options_.static_batch;
+  ir::Dim dim(const std::string& input, const OnnxDim& dim, int index, bool batch) {
     if (auto size = number(dim)) return batch ? literal_batch(input, *size) : ir::Dim(*size);
     const std::string& text = dim.dim_param();
     if (batch && (text.empty() || is_name(text) || batch_symbols_.empty()))

@@ -146,12 +146,15 @@ Expected<void> import_mod(ImportContext& context) {
 // By selection, not as Max and Min: at a bound the whole gradient passes, and NaN stays NaN.
 Expected<void> import_clip(ImportContext& context) {
   ValueId x = context.input(0);
-  if (context.has_input(1)) {
-    const ValueId low = context.input(1);
+  // Attributes until opset 10, inputs from then on.
+  const auto bound = [&](size_t i, const char* name) {
+    if (context.has_input(i)) return context.input(i);
+    return context.attrs().has(name) ? context.constant(context.type(x).dtype, context.attrs().f(name)) : ValueId();
+  };
+  if (const ValueId low = bound(1, "min"); low.valid()) {
     x = context.emit("Where", {context.emit("Less", {x, low}), low, x});
   }
-  if (context.has_input(2)) {
-    const ValueId high = context.input(2);
+  if (const ValueId high = bound(2, "max"); high.valid()) {
     x = context.emit("Where", {context.emit("Greater", {x, high}), high, x});
   }
   context.set_output(0, x);

@@ -35,7 +35,7 @@ Expected<void> set_extents(const TensorType& x, Attrs* attrs) {
 
 Expected<void> import(ImportContext& context) {
   const ValueId x = context.input(0);
-  double ratio = 0.5;
+  double ratio = context.attrs().f("ratio", 0.5);  // until opset 11, where a dropout is always one of inference
   bool training = false;
   if (context.has_input(1)) {
     const std::optional<double> known = context.known_scalar(1);

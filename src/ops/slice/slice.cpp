@@ -64,10 +64,12 @@ Range static_range(int64_t size, int64_t start, int64_t end, int64_t step) {
   return {start, step, Dim(span <= 0 ? 0 : (span + stride - 1) / stride)};
 }
 
+// Exporters write "to the end" as INT64_MAX, INT32_MAX or, from TensorFlow, a billion.
+constexpr int64_t kBeyondAnyBatch = 1'000'000'000;
+
 // In a dim that depends on the batch size only "from the k-th" and "up to the k-th last" can be told.
 Expected<Range> batch_range(Dim size, Dim start, Dim end, int64_t step) {
-  // No batch is as large as what exporters write for "to the end".
-  const bool far_end = end.is_static() && end.constant >= 1'000'000'000;
+  const bool far_end = end.is_static() && end.constant >= kBeyondAnyBatch;
   if (end.is_static() && end.constant < 0) end = size + end;
   const bool clear_end = far_end || end == size || (end.batch == size.batch && end.constant < size.constant);
   if (step != 1 || !start.is_static() || start.constant < 0 || !clear_end) {
@@ -104,13 +106,23 @@ std::vector<Range> whole(const Shape& shape) {
   return ranges;
 }
 
+// Attributes until opset 9, inputs from then on.
+std::optional<std::vector<Dim>> bounds(ImportContext& context, size_t i, const char* name) {
+  if (const std::vector<Dim>* known = context.known_ints(i)) return *known;
+  if (!context.attrs().has(name)) return std::nullopt;
+  const std::vector<int64_t> values = context.attrs().ints(name);
+  return std::vector<Dim>(values.begin(), values.end());
+}
+
 Expected<void> import_slice(ImportContext& context) {
   const Shape shape = context.type(context.input(0)).shape;
-  const std::vector<Dim>*starts = context.known_ints(1), *ends = context.known_ints(2);
+  auto starts = bounds(context, 1, "starts"), ends = bounds(context, 2, "ends");
   if (!starts || !ends) return user_error("its starts and ends are not known when the model is read");
   std::vector<int64_t> axes, steps(starts->size(), 1);
   for (size_t i = 0; i < starts->size(); i++) axes.push_back(static_cast<int64_t>(i));
-  if (context.has_input(3)) {
+  if (context.attrs().has("axes")) {
+    axes = context.attrs().ints("axes");
+  } else if (context.has_input(3)) {
     auto known = static_ints(context, 3, "axes");
     if (!known) return tl::make_unexpected(known.error());
     axes = *known;

@@ -41,11 +41,24 @@ bool couples(const Attrs& attrs, const std::vector<TensorType>& inputs, const st
   return normalize_dim(attrs.i("axis", -1), shape.size()) == ir::sample_dim(shape);
 }
 
+// Until opset 12 all dims from the axis on are normalised together.
+Expected<void> import_flattened(ImportContext& c, const char* kind, size_t axis) {
+  const Shape shape = c.type(c.input(0)).shape;
+  auto last = count_elements(Shape(shape.begin() + static_cast<std::ptrdiff_t>(axis), shape.end()));
+  if (!last) return tl::make_unexpected(last.error());
+  Shape flat(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis));
+  flat.push_back(*last);
+  ValueId y = c.emit(kind, {c.emit("Reshape", {c.input(0)}, {{"shape", flat}})}, {{"axis", int64_t{-1}}});
+  c.set_output(0, c.emit("Reshape", {y}, {{"shape", shape}}));
+  return {};
+}
+
 Expected<void> import_as(ImportContext& c, const char* kind) {
   ValueId x = c.input(0);
   size_t rank = c.type(x).shape.size();
-  int64_t axis = normalize_dim(c.attrs().i("axis", -1), rank);
+  int64_t axis = normalize_dim(c.attrs().i("axis", c.opset() < 13 ? 1 : -1), rank);
   if (axis < 0) return support::user_error("axis is out of range for " + to_string(c.type(x)));
+  if (c.opset() < 13 && axis + 1 < static_cast<int64_t>(rank)) return import_flattened(c, kind, static_cast<size_t>(axis));
   c.set_output(0, c.emit(kind, {x}, {{"axis", axis - static_cast<int64_t>(rank)}}));
   return {};
 }

@@ -81,22 +81,22 @@ TEST_CASE("a newer IR version or opset is a warning (W0401)", "[bad]") {
 TEST_CASE("all unsupported operators are one error with counts and places", "[bad]") {
   GraphBuilder g;
   std::string x = g.input("x", {"batch", 4});
-  x = g.node("LSTM", {x}, {}, "/encoder/rnn/LSTM");
-  x = g.node("LSTM", {x}, {}, "/encoder/rnn/LSTM_1");
+  x = g.node("RoiAlign", {x}, {}, "/encoder/pool/RoiAlign");
+  x = g.node("RoiAlign", {x}, {}, "/encoder/pool/RoiAlign_1");
   x = g.node("NonZero", {x}, {}, "/router/NonZero");
   g.output(x);
   const test::Imported imported = test::import_graph(g);
-  check_refused(imported, "E0402", "`LSTM`, `NonZero`");
+  check_refused(imported, "E0402", "`NonZero`, `RoiAlign`");
   CHECK(imported.errors == 1);
   CHECK(imported.has("2 nodes"));
-  CHECK(imported.has("/encoder/rnn/LSTM"));
+  CHECK(imported.has("/encoder/pool/RoiAlign"));
   CHECK(imported.has("/router/NonZero"));
 }
 
 TEST_CASE("an operator of another opset or vendor says so", "[bad]") {
-  GraphBuilder old(9);
+  GraphBuilder old(8);
   old.output(old.node("Softmax", {old.input("x", {"batch", 4})}));
-  check_refused(test::import_graph(old), "E0402", "not in opset 9");
+  check_refused(test::import_graph(old), "E0402", "not in opset 8");
   GraphBuilder vendor;
   vendor.output(vendor.node("FusedThing", {vendor.input("x", {"batch", 4})}));
   vendor.last_node().set_domain("com.microsoft");

@@ -281,6 +281,22 @@ TEST_CASE("Gemm between reshapes is a Linear over all rows", "[canonical]") {
   CHECK(compared.difference < 1e-12);
 }
 
+TEST_CASE("a Linear over steps and samples flattened together keeps them apart", "[canonical]") {
+  GraphBuilder g = start();
+  const std::string x = g.input("x", {"batch", 5, 2, 4});
+  const std::string steps = g.node("Transpose", {x}, {{"perm", std::vector<int64_t>{1, 0, 2, 3}}});
+  const std::string flat = g.node("Reshape", {steps, g.shape({-1, 8})});  // [5B, 8], by step
+  const std::string y =
+      g.node("Gemm", {flat, g.weight("fc.weight", {8, 6}), g.weight("fc.bias", {6})});
+  g.output(g.node("Reshape", {y, g.shape({5, -1, 6})}));
+  const test::Compared compared = compare_canonical(g);
+  INFO(to_string(compared.canonical));
+  CHECK(test::find_op(compared.canonical, "Linear").outputs[0] == compared.canonical.outputs[0]);
+  CHECK(compared.canonical.value(compared.canonical.outputs[0]).type.shape ==
+        ir::Shape{5, ir::Dim::batch_size(), 6});
+  CHECK(compared.difference < 1e-12);
+}
+
 namespace {
 
 constexpr int64_t kHeads = 4, kSeq = 6, kDim = 4;

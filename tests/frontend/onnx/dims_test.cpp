@@ -171,6 +171,37 @@ TEST_CASE("a baked batch that cannot be found is an error naming the node", "[di
   CHECK(imported.has("/block/Reshape"));
 }
 
+TEST_CASE("an input with its batch in another dim has it in dim 0 in the data", "[dims]") {
+  GraphBuilder g;
+  const std::string x = g.input("x", {"batch", 4});
+  const std::string state = g.input("state", {2, "batch", 4});
+  const std::string sum = g.node("ReduceSum", {state, g.ints("axes", {1}, {0})}, {{"keepdims", 0}});
+  g.output(g.node("Sub", {sum, x}));
+  const auto imported = test::import_graph(g);
+  INFO(imported.messages);
+  REQUIRE(imported.model);
+  const ir::Model& model = *imported.model;
+  REQUIRE(model.inputs.size() == 2);
+  CHECK(model.value(model.inputs[1]).name == "state");
+  CHECK(to_string(model.value(model.inputs[1]).type) == "f32[B, 2, 4]");
+  CHECK(to_string(model.value(model.outputs[0]).type) == "f32[B, 4]");
+  ops::Tensor zeros = ops::make_tensor(ir::DType::kF32, {2, 4});
+  ops::Tensor states = ops::make_tensor(ir::DType::kF32, {2, 2, 4});
+  for (int i = 0; i < 16; i++) states.as<float>()[i] = static_cast<float>(i);
+  const test::TempFolder folder;
+  const std::string file = folder.write("model.onnx", g.bytes());
+  const auto y = test::run_model(model, file, {{"x", zeros}, {"state", states}}, 2);
+  CHECK(ops::get_number(y[0], 0) == 0 + 4);  // sample 0: rows 0..3 and 4..7
+  CHECK(ops::get_number(y[0], 7) == 11 + 15);
+
+  GraphBuilder two;
+  two.output(two.node("Neg", {two.input("x", {"batch", "batch"})}));
+  const auto refused = test::import_graph(two);
+  CHECK(!refused.model);
+  CHECK(refused.has("E0406"));
+  CHECK(refused.has("two of its dims are of the batch size"));
+}
+
 TEST_CASE("a constant of the traced batch size next to the batch is an error", "[dims][baked]") {
   GraphBuilder g;
   const std::string x = g.input("x", {4, 6});

@@ -67,6 +67,16 @@ TEST_CASE("identities, casts to the same type and empty moves leave nothing", "[
   CHECK(import(g).ops.size() == 1);
 }
 
+TEST_CASE("an output has its own name, also behind an identity", "[import]") {
+  GraphBuilder g;
+  const std::string y = g.node("Relu", {g.input("x", {"batch", 3})}, {}, "/act/Relu");
+  g.identity(y, "logits");
+  g.output("logits");
+  const ir::Model model = import(g);
+  REQUIRE(model.ops.size() == 1);
+  CHECK(model.value(model.outputs[0]).name == "logits");
+}
+
 TEST_CASE("ops that no output needs are dropped, with their parameters", "[import]") {
   GraphBuilder g;
   const std::string x = g.input("x", {"batch", 4});
@@ -232,6 +242,31 @@ TEST_CASE("a branch whose condition is known is taken at import", "[import]") {
   const ir::Model model = import(branch(condition, g));
   REQUIRE(model.ops.size() == 1);
   CHECK(model.ops[0].kind == (yes ? "Relu" : "Neg"));
+}
+
+TEST_CASE("a branch may read any output of a node, in it and before it", "[import]") {
+  GraphBuilder g;
+  const std::string x = g.input("x", {"batch", 4});
+  const std::vector<std::string> before = g.node_n("Split", 2, {x}, {{"axis", 1}});
+  const std::string condition = g.node("Equal", {g.ints("one", {}, {1}), g.ints("also", {}, {1})});
+  g = branch(condition, g);
+  for (auto& attribute : *g.last_node().mutable_attribute()) {
+    // The second half of the second half, which nothing outside the branch reads.
+    auto* inner = attribute.mutable_g()->mutable_node(0);
+    auto* split = attribute.mutable_g()->add_node();
+    split->set_op_type("Split");
+    split->add_input(before[1]);
+    split->add_output("first");
+    split->add_output("second");
+    auto* axis = split->add_attribute();
+    axis->set_name("axis");
+    axis->set_type(::onnx::AttributeProto::INT);
+    axis->set_i(1);
+    inner->set_input(0, "second");
+    attribute.mutable_g()->mutable_node()->SwapElements(0, 1);
+  }
+  const ir::Model model = import(g);
+  CHECK(model.value(model.outputs[0]).type.shape == ir::Shape{ir::Dim::batch_size(), 1});
 }
 
 TEST_CASE("a branch on data is refused", "[import]") {

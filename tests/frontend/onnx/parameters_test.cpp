@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "frontend/onnx/initializer_reader.h"
 #include "tests/frontend/onnx/run_model.h"
 
 namespace {
@@ -154,6 +155,87 @@ TEST_CASE("a folded matrix is trained even when its name is lost", "[params]") {
   REQUIRE(model.params.size() == 1);
   CHECK(model.params[0].name == "onnx::MatMul_12");
   CHECK(model.params[0].trainable);
+}
+
+TEST_CASE("a rule with a wildcard passes over what cannot be a parameter", "[params]") {
+  GraphBuilder g;
+  std::string x = g.input("x", {"batch", 4});
+  x = g.node("Add", {x, g.weight("const_fold_opt__1", {4})});
+  g.output(g.node("Gather", {x, g.ints("const_fold_opt__2", {2}, {0, 3})}, {{"axis", 1}}));
+  frontend::ImportOptions options;
+  options.treats = {{"const_fold_opt__*", ir::WeightKind::kParameter, {}}};
+  const test::Imported imported = test::import_graph(g, options);
+  INFO(imported.messages);
+  REQUIRE(imported.model);
+  CHECK(find(*imported.model, "const_fold_opt__1"));
+  CHECK(!find(*imported.model, "const_fold_opt__2"));
+  options.treats = {{"const_fold_opt__2", ir::WeightKind::kParameter, {}}};
+  CHECK(test::import_graph(g, options).has("E0304"));
+}
+
+TEST_CASE("weights of a layer are trained whatever they are called", "[params]") {
+  GraphBuilder g;
+  std::string x = g.input("x", {"batch", 2, 5});
+  x = g.node("Conv", {x, g.weight("onnx::Conv_12", {3, 2, 1}), g.weight("onnx::Conv_13", {3})}, {},
+             "/stem/conv/Conv");
+  x = g.node("Conv", {x, g.weight("447", {3, 3, 1})});
+  const std::string filter = g.node("Mul", {x, g.weight("448", {1, 3, 1})});
+  g.output(filter);
+  const ir::Model model = import(g);
+  CHECK(model.params.size() == 3);
+  REQUIRE(find(model, "stem.conv.weight"));
+  CHECK(find(model, "stem.conv.weight")->initializer == "onnx::Conv_12");
+  CHECK(!find(model, "stem.conv.weight")->transposed);
+  CHECK(find(model, "stem.conv.bias"));
+  CHECK(find(model, "447"));
+}
+
+TEST_CASE("convolutions that took a batch normalisation in are a warning", "[params]") {
+  GraphBuilder g;
+  std::string x = g.input("x", {"batch", 2, 5});
+  x = g.node("Conv", {x, g.weight("onnx::Conv_12", {3, 2, 1}), g.weight("onnx::Conv_13", {3})}, {},
+             "/stem/conv/Conv");
+  x = g.node("Conv", {x, g.weight("447", {3, 3, 1})});
+  g.output(g.node("Conv", {x, g.weight("head.weight", {3, 3, 1})}));
+  const test::Imported imported = test::import_graph(g);
+  INFO(imported.messages);
+  CHECK(imported.model);
+  CHECK(imported.has("W0403"));
+  CHECK(imported.has("2 convolutions have weights with made-up names, the first is `onnx::Conv_12`"));
+  CHECK(imported.has("/stem/conv/Conv"));
+}
+
+TEST_CASE("weights that are Constant nodes are parameters", "[params]") {
+  GraphBuilder g;
+  const std::string x = g.input("x", {"batch", 2});
+  const auto constant = [&](const std::string& name, const std::vector<double>& values,
+                            const std::vector<int64_t>& dims) {
+    g.floats("moved", dims, values);
+    auto* tensors = g.graph().mutable_initializer();
+    g.node("Constant", {});
+    auto& node = g.last_node();
+    node.set_output(0, name);
+    auto* attribute = node.add_attribute();
+    attribute->set_name("value");
+    attribute->set_type(::onnx::AttributeProto::TENSOR);
+    *attribute->mutable_t() = tensors->Get(tensors->size() - 1);
+    tensors->RemoveLast();
+    return name;
+  };
+  std::string y = g.node("MatMul", {x, constant("linear_0.w_0", {1, 2, 3, 4}, {2, 2})});
+  y = g.node("Mul", {y, constant("/model/Constant_output_0", {1, 2}, {2})});
+  g.output(g.node("Add", {y, constant("epsilon", {0.5}, {1})}));
+  const ir::Model model = import(g);
+  REQUIRE(model.params.size() == 1);
+  CHECK(model.params[0].name == "linear_0.w_0");
+  CHECK(model.params[0].initializer == "linear_0.w_0");
+  const test::TempFolder folder;
+  auto reader = frontend::InitializerReader::open(folder.write("model.onnx", g.bytes()));
+  REQUIRE(reader);
+  auto weight = reader->find("linear_0.w_0");
+  REQUIRE(weight);
+  CHECK(weight->dims == std::vector<int64_t>{2, 2});
+  CHECK(reinterpret_cast<const float*>(weight->data)[2] == 3);
 }
 
 TEST_CASE("a folded copy of a shared weight is the shared weight again", "[params]") {

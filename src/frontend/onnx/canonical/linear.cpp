@@ -1,5 +1,7 @@
 // Linear: products by a parameter, in the layout the parameter is stored in.
 
+#include <algorithm>
+
 #include "frontend/onnx/canonical/canonical.h"
 
 namespace piper::frontend {
@@ -21,6 +23,19 @@ std::optional<Weight> weight_of(const Rewriter& r, ValueId value) {
   if (transpose == nullptr || !r.is_parameter(transpose->inputs[0]) || r.shape(value).size() != 2)
     return std::nullopt;
   return Weight{transpose->inputs[0], true};
+}
+
+// x as rows of `width` under the dims `lead`, which must be its first ones: dims behind may have been
+// flattened into a row, as both directions of an LSTM are. Invalid when x has other rows.
+ValueId rows_of(Rewriter& r, ValueId x, ir::Shape lead, ir::Dim width) {
+  const ir::Shape from = r.shape(x);
+  if (from.size() <= lead.size() || !std::equal(lead.begin(), lead.end(), from.begin()))
+    return ValueId();
+  const ir::Shape row(from.begin() + static_cast<std::ptrdiff_t>(lead.size()), from.end());
+  if (row == ir::Shape{width}) return x;
+  if (ir::sample_dim(row) >= 0 || ir::num_elements(row) != width) return ValueId();
+  lead.push_back(width);
+  return r.emit("Reshape", {x}, {{"shape", lead}});
 }
 
 bool has_bias(const Op& linear) { return linear.inputs.size() > 2 && linear.inputs[2].valid(); }
@@ -65,13 +80,12 @@ bool match_linear_reshape(Rewriter& r, const Op& op) {
   if (linear == nullptr || !r.single_use(op.inputs[0])) return false;
   const Op* before = r.producer(linear->inputs[0], "Reshape");
   if (before == nullptr) return false;
-  const ValueId x = before->inputs[0];
-  ir::Shape expected = r.shape(x);
-  if (expected.empty() || expected.back() != r.shape(linear->inputs[0]).back()) return false;
-  expected.back() = r.shape(op.inputs[0]).back();
-  if (expected != r.shape(op.outputs[0])) return false;
+  ir::Shape lead = r.shape(op.outputs[0]);
+  if (lead.empty() || lead.back() != r.shape(op.inputs[0]).back()) return false;
+  lead.pop_back();
   std::vector<ValueId> inputs = linear->inputs;
-  inputs[0] = x;
+  inputs[0] = rows_of(r, before->inputs[0], lead, r.shape(linear->inputs[0]).back());
+  if (!inputs[0].valid()) return false;
   return r.replace(op, "Linear", std::move(inputs), linear->attrs, linear);
 }
 
