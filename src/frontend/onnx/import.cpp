@@ -210,7 +210,7 @@ std::optional<ir::Model> import_onnx(const std::string& path, const ImportOption
     report(diagnostics, Code::E0401, proto.error());
     return std::nullopt;
   }
-  hoist_constants((*proto)->mutable_graph());
+  hoist_constants(proto->get());
   TensorDecoder decoder(path);
   check_tensors((*proto)->graph(), decoder, diagnostics);
 

@@ -32,7 +32,7 @@ namespace {
 // A dim that has no number yet, for the one error that lists them all.
 struct Unbound {
   std::map<std::string, std::vector<std::string>> inputs_of;  // dim -> inputs
-  std::vector<std::string> unnamed;                           // "dim 1 of `x`"
+  std::vector<std::string> unnamed;                           // "x.1"
 };
 
 class InputReader {
@@ -149,8 +149,10 @@ class InputReader {
     const std::string& text = dim.dim_param();
     if (batch && (text.empty() || is_name(text) || batch_symbols_.empty()))
       return ir::Dim::batch_size();
-    if (text.empty()) {
-      unbound_.unnamed.push_back("dim " + std::to_string(index) + " of `" + input + "`");
+    if (text.empty()) {  // a strategy calls it by its place
+      const std::string place = input + "." + std::to_string(index);
+      if (auto it = options_.dims.find(place); it != options_.dims.end()) return it->second;
+      unbound_.unnamed.push_back(place);
       return ir::Dim(std::max<int64_t>(options_.assume_dim, 1));
     }
     const ir::Dim size = computed(input, text);
@@ -212,15 +214,20 @@ class InputReader {
     for (const auto& [symbol, inputs] : unbound_.inputs_of) {
       parts.push_back("`" + symbol + "` (of `" + support::join(inputs, "`, `") + "`)");
     }
-    for (const std::string& unnamed : unbound_.unnamed)
-      parts.push_back(unnamed + ", which has no name");
+    for (const std::string& place : unbound_.unnamed) {
+      const size_t dot = place.rfind('.');
+      parts.push_back("dim " + place.substr(dot + 1) + " of `" + place.substr(0, dot) +
+                      "`, which has no name");
+    }
     if (parts.empty()) return;
     auto& error = diagnostics_.report(
         Code::E0403, "the model has dims without a size: " + support::join(parts, "; "));
     for (const auto& [symbol, inputs] : unbound_.inputs_of) {
       error.help("give it one in the strategy: dim \"" + symbol + "\" = 128");
     }
-    if (!unbound_.unnamed.empty()) error.help("name these dims when exporting the model");
+    for (const std::string& place : unbound_.unnamed) {
+      error.help("give it one by its place, in the strategy: dim \"" + place + "\" = 128");
+    }
   }
 
   const ImportOptions& options_;

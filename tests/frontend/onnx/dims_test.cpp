@@ -63,6 +63,18 @@ TEST_CASE("dims without a size are one error that lists them", "[dims]") {
   CHECK(imported.has("`sequence` (of `x`, `y`)"));
   CHECK(imported.has("`width` (of `x`)"));
   CHECK(imported.has("dim 2 of `y`"));
+  CHECK(imported.has("dim \"y.2\" = 128"));
+}
+
+TEST_CASE("a dim without a name is bound by its place", "[dims]") {
+  GraphBuilder g;
+  g.output(g.node("Relu", {g.input("x", {"batch", "?", 4})}));
+  frontend::ImportOptions options;
+  options.dims["x.1"] = 7;
+  const auto imported = test::import_graph(g, options);
+  INFO(imported.messages);
+  REQUIRE(imported.model);
+  CHECK(output_shape(*imported.model) == Shape{kB, 7, 4});
 }
 
 TEST_CASE("shape arithmetic leaves no op behind", "[dims]") {

@@ -228,6 +228,9 @@ TEST_CASE("weights that are Constant nodes are parameters", "[params]") {
   const ir::Model model = import(g);
   REQUIRE(model.params.size() == 1);
   CHECK(model.params[0].name == "linear_0.w_0");
+  GraphBuilder traced = g;  // PyTorch's parameters are initializers
+  traced.proto().set_producer_name("pytorch");
+  CHECK(import(traced).params.empty());
   CHECK(model.params[0].initializer == "linear_0.w_0");
   const test::TempFolder folder;
   auto reader = frontend::InitializerReader::open(folder.write("model.onnx", g.bytes()));
