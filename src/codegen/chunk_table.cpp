@@ -42,8 +42,10 @@ std::vector<int64_t> ChunkTable::sizes(ir::PlacementId placement) const {
 LoweredPass ChunkTable::add(std::vector<LoweredChunk> parts) {
   LoweredPass pass;
   for (LoweredChunk& part : parts) {
-    pass.chunks.push_back(static_cast<int32_t>(plan_.chunks.size()));
-    plan_.chunks.push_back(std::move(part.code));
+    // Nothing to run, and nobody looks for it.
+    const bool empty = part.code.variants.front().calls.empty() && part.code.hash == 0;
+    pass.chunks.push_back(empty ? -1 : static_cast<int32_t>(plan_.chunks.size()));
+    if (!empty) plan_.chunks.push_back(std::move(part.code));
     pass.slots.push_back(std::move(part.slots));
   }
   return pass;
@@ -55,9 +57,9 @@ const LoweredPasses& ChunkTable::get(ir::ChunkId chunk, ir::PlacementId placemen
   if (!fresh) return it->second;
   ChunkLowering lowering(dag_, chunk, sizes(placement));
   LoweredPasses& passes = it->second;
-  std::vector<LoweredChunk> forward;
-  forward.push_back(lowering.forward());
-  forward.front().code.hash = chunk_hash(dag_, dag_.chunk(chunk));
+  std::vector<LoweredChunk> forward = lowering.forward();
+  // A chunk is computed once its last part is.
+  forward.back().code.hash = chunk_hash(dag_, dag_.chunk(chunk));
   passes.forward = add(std::move(forward));
   passes.saved_bytes = {lowering.saved_bytes(0), lowering.saved_bytes(1)};
   ChunkLowering halves = lowering;  // both ways to lower the backward start from the same forward
@@ -81,10 +83,10 @@ const LoweredPasses& ChunkTable::count(size_t term, ir::PlacementId placement) {
   ir::Chunk ops;
   ops.name = op.inputs.empty() ? op.name : dag_.model.value(op.inputs[0]).name;
   ops.forward = passes::count_ops(dag_.model, loss);
+  ops.forward_parts = {{0, ops.forward.size(), {}, {}}};
   ChunkLowering lowering(dag_, ops, sizes(placement), {{loss.count, loss_count_index(term)}});
   LoweredPasses& passes = it->second;
-  std::vector<LoweredChunk> parts;
-  parts.push_back(lowering.forward());
+  std::vector<LoweredChunk> parts = lowering.forward();
   parts.front().code.name = fmt::format("count {}", ops.name);
   passes.forward = add(std::move(parts));
   passes.scratch_bytes = lowering.scratch_bytes();

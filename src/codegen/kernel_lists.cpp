@@ -72,10 +72,10 @@ std::vector<ChunkLowering::Call> ChunkLowering::collect_calls(const std::vector<
   std::set<ValueId> made_here;
   std::map<ValueId, ValueId> pinned_of;  // root -> the pinned value whose boundary tensor it is
   for (ValueId v : pinned) pinned_of.emplace(v, v);
-  for (OpId id : ops) {
-    const Op& op = dag_.model.op(id);
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const Op& op = dag_.model.op(ops[i]);
     if (!is_alias(op)) {
-      calls.push_back({&op, 0, false, op.inputs, op.outputs, ValueId(), {}});
+      calls.push_back({&op, 0, false, i, op.inputs, op.outputs, ValueId(), {}});
       made_here.insert(op.outputs.begin(), op.outputs.end());
       continue;
     }
@@ -89,7 +89,7 @@ std::vector<ChunkLowering::Call> ChunkLowering::collect_calls(const std::vector<
       alias_[out] = in;
       places_[in].assign(sizes_.size(), {{SlotRef::Kind::kBoundary, out, -1}, 0});
     } else {
-      calls.push_back({&op, 0, true, {op.inputs[0]}, {out}, ValueId(), {}});
+      calls.push_back({&op, 0, true, i, {op.inputs[0]}, {out}, ValueId(), {}});
       made_here.insert(out);
     }
   }
@@ -177,7 +177,7 @@ void ChunkLowering::plan_scratch(const std::vector<Call>& calls) {
   }
 }
 
-LoweredChunk ChunkLowering::forward() { return finish(forward_calls_, "F"); }
+std::vector<LoweredChunk> ChunkLowering::forward() { return cut(forward_calls_, chunk_.forward_parts, "F"); }
 
 // Parameter gradients are added to their bucket: by the kernel that makes them where it can, else by an extra kernel.
 // `others`: calls of another list that read the same values.
@@ -214,6 +214,7 @@ void ChunkLowering::fuse_accumulations(std::vector<Call>& calls, const std::vect
     add.accumulate_from = g;
     add.accumulate_into = into;
     const size_t at = made_at < calls.size() ? made_at + 1 : 0;  // a gradient that came from outside is there at once
+    add.at = made_at < calls.size() ? calls[made_at].at : 0;
     calls.insert(calls.begin() + static_cast<std::ptrdiff_t>(at), std::move(add));
   }
 }
@@ -227,27 +228,16 @@ void ChunkLowering::place_gradients(const std::vector<Call>& calls) {
   }
 }
 
-// The list in parts, each of which ends with the last call that adds to some bucket.
-std::vector<LoweredChunk> ChunkLowering::cut_at_buckets(const std::vector<Call>& calls, const char* pass) const {
-  if (calls.empty()) return {};
-  std::map<int32_t, size_t> last;
-  for (size_t i = 0; i < calls.size(); ++i) {
-    if (calls[i].accumulate_from.valid()) last[calls[i].accumulate_into.slot.index] = i;
-    for (size_t k = 0; k < calls[i].outputs.size(); ++k) {
-      if (calls[i].accumulate & (1u << k)) last[locate(calls[i].outputs[k], 0).slot.index] = i;
-    }
-  }
-  std::set<size_t> cuts{calls.size()};
-  for (const auto& [bucket, at] : last) cuts.insert(at + 1);
-  std::vector<LoweredChunk> parts;
-  size_t begin = 0;
-  for (size_t end : cuts) {
-    if (end == begin) continue;
-    const std::vector<Call> part(calls.begin() + static_cast<std::ptrdiff_t>(begin), calls.begin() + static_cast<std::ptrdiff_t>(end));
-    parts.push_back(finish(part, cuts.size() > 1 ? fmt::format("{}.{}", pass, parts.size()) : pass));
+std::vector<LoweredChunk> ChunkLowering::cut(const std::vector<Call>& calls, const std::vector<ir::Part>& parts, const char* pass) const {
+  std::vector<LoweredChunk> lowered;
+  auto begin = calls.begin();
+  for (size_t k = 0; k < parts.size(); ++k) {
+    const auto end = std::find_if(begin, calls.end(), [&](const Call& call) { return call.at >= parts[k].end; });
+    lowered.push_back(finish({begin, end}, parts.size() > 1 ? fmt::format("{}.{}", pass, k) : pass));
     begin = end;
   }
-  return parts;
+  PIPER_CHECK(begin == calls.end(), "kernels that belong to no part");
+  return lowered;
 }
 
 std::vector<LoweredChunk> ChunkLowering::backward() {
@@ -257,31 +247,22 @@ std::vector<LoweredChunk> ChunkLowering::backward() {
   place_gradients(calls);
   fuse_accumulations(calls, chunk_.param_gradients, {});
   plan_scratch(calls);
-  return cut_at_buckets(calls, "B");
+  return cut(calls, chunk_.backward_parts, "B");
 }
 
 ChunkLowering::Halves ChunkLowering::split_backward() {
-  const std::set<OpId> of_weights(chunk_.weight_backward.begin(), chunk_.weight_backward.end());
-  std::vector<OpId> of_inputs;
-  std::set<ValueId> made_by_inputs;
-  for (OpId id : chunk_.backward) {
-    if (of_weights.count(id)) continue;
-    of_inputs.push_back(id);
-    made_by_inputs.insert(dag_.model.op(id).outputs.begin(), dag_.model.op(id).outputs.end());
-  }
+  const ir::Halves halves = ir::halves_of(dag_.model, chunk_);
   std::set<ValueId> pinned;
   for (const auto& [v, g] : chunk_.gradients_out) pinned.insert(g);
-  std::vector<Call> inputs = collect_calls(of_inputs, pinned);
+  std::vector<Call> inputs = collect_calls(halves.inputs, pinned);
   std::vector<Call> weights = collect_calls(chunk_.weight_backward, {});
   place_gradients(inputs);
-  std::vector<std::pair<ir::ParamId, ValueId>> early, late;
-  for (const auto& g : chunk_.param_gradients) (made_by_inputs.count(g.second) ? early : late).push_back(g);
-  fuse_accumulations(inputs, early, weights);
-  fuse_accumulations(weights, late, inputs);
+  fuse_accumulations(inputs, halves.input_gradients, weights);
+  fuse_accumulations(weights, halves.weight_gradients, inputs);
   place_carried(inputs, weights);
   plan_scratch(inputs);
   plan_scratch(weights);
-  return {cut_at_buckets(inputs, "I"), cut_at_buckets(weights, "W")};
+  return {cut(inputs, chunk_.input_parts, "I"), cut(weights, chunk_.weight_parts, "W")};
 }
 
 // What the weight half reads and the input half makes lives in a pack between the two.

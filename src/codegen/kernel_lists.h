@@ -54,9 +54,9 @@ class ChunkLowering {
   // A list of ops of its own whose results in `stats` are added to these places of the statistics.
   ChunkLowering(const ir::TrainingDag& dag, const ir::Chunk& ops, std::vector<int64_t> sizes, std::map<ir::ValueId, int32_t> stats);
 
-  LoweredChunk forward();
-  // The backward, cut after the last contribution to each bucket, so that a reduction can start while it goes on.
-  // Empty when there is nothing to do.
+  // One per part of the forward, like all lists below.
+  std::vector<LoweredChunk> forward();
+  // The backward: one per part, without calls where a part has nothing to do.
   std::vector<LoweredChunk> backward();
   // The two halves of a split backward: gradients of inputs, and of weights. Once, and not together with backward().
   struct Halves {
@@ -73,6 +73,7 @@ class ChunkLowering {
     const ir::Op* op = nullptr;
     uint32_t accumulate = 0;            // outputs that add to their place
     bool copy = false;                  // an alias that needs a tensor of its own: copies its input
+    size_t at = 0;                      // index of the op in its pass
     std::vector<ir::ValueId> inputs, outputs;
     ir::ValueId accumulate_from;        // valid: `place += value` (no op)
     Location accumulate_into;
@@ -85,7 +86,7 @@ class ChunkLowering {
   void fuse_accumulations(std::vector<Call>& calls, const std::vector<std::pair<ir::ParamId, ir::ValueId>>& gradients,
                           const std::vector<Call>& others);
   void place_carried(const std::vector<Call>& inputs, const std::vector<Call>& weights);
-  std::vector<LoweredChunk> cut_at_buckets(const std::vector<Call>& calls, const char* pass) const;
+  std::vector<LoweredChunk> cut(const std::vector<Call>& calls, const std::vector<ir::Part>& parts, const char* pass) const;
   Location locate(ir::ValueId v, size_t size_index) const;
   void plan_scratch(const std::vector<Call>& calls);
   LoweredChunk finish(const std::vector<Call>& calls, std::string name) const;

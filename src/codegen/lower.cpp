@@ -241,21 +241,33 @@ class Lowering {
     }
   }
 
-  int32_t group(const std::vector<PlacementId>& holders) {
-    const auto [it, fresh] = group_index_.try_emplace(holders, static_cast<int32_t>(plan_.groups.size()));
+  // The group of a rank; those that differ on the axes `apart` have their own.
+  int32_t group(const GroupKey& key, int64_t rank) {
+    const std::vector<int64_t> mine = ir::coordinates_of(dag_.mesh, rank);
+    std::vector<int64_t> at;
+    for (int axis : key.apart) at.push_back(mine[static_cast<size_t>(axis)]);
+    const auto [it, fresh] = group_index_.try_emplace({key, at}, static_cast<int32_t>(plan_.groups.size()));
     if (!fresh) return it->second;
     plan::Group g;
     std::set<int32_t> members;
-    if (holders.empty()) {
+    if (key.holders.empty()) {
       g.name = "all";
       for (int32_t r = 0; r < dag_.mesh.world_size(); ++r) members.insert(r);
     }
-    for (PlacementId p : holders) {
+    for (PlacementId p : key.holders) {
       g.name += (g.name.empty() ? "" : " + ") + dag_.placements[p.index()].name;
       const auto of = ir::ranks_of(dag_.mesh, dag_.placements[p.index()]);
       members.insert(of.begin(), of.end());
     }
-    g.ranks.assign(members.begin(), members.end());
+    for (size_t i = 0; i < at.size(); ++i) {
+      g.name += fmt::format("{}{}={}", i == 0 ? " at " : ",", dag_.mesh.axes[static_cast<size_t>(key.apart[i])].name, at[i]);
+    }
+    for (int32_t r : members) {
+      const std::vector<int64_t> theirs = ir::coordinates_of(dag_.mesh, r);
+      bool same = true;
+      for (size_t i = 0; i < at.size(); ++i) same = same && theirs[static_cast<size_t>(key.apart[i])] == at[i];
+      if (same) g.ranks.push_back(r);
+    }
     plan_.groups.push_back(std::move(g));
     return it->second;
   }
@@ -271,7 +283,12 @@ class Lowering {
         const int64_t at = ir::data_index(dag_.mesh, dag_.placements[own.index()], r);
         entry.peers.push_back(ir::rank_at(dag_.mesh, dag_.placements[other.index()], at));
       }
-      for (const auto& holders : tables[c].groups) entry.groups.push_back(group(holders));
+      for (const GroupKey& key : tables[c].groups) entry.groups.push_back(group(key, r));
+      for (const ShardKey& key : tables[c].shards) {
+        const ir::Bucket& bucket = dag_.buckets[key.bucket];
+        const int64_t count = bucket.elements / bucket.degree(key.depth);
+        entry.segments.push_back({ir::shard_index(dag_.mesh, bucket, key.depth, r) * count, count});
+      }
       for (PlacementId p : classes_.classes[c].placements) {
         const ir::Placement& placement = dag_.placements[p.index()];
         const int64_t degree = ir::data_degree(dag_.mesh, placement);
@@ -307,7 +324,7 @@ class Lowering {
   std::vector<ir::OpId> counts_;  // ops that count the valid elements of the loss terms
   std::map<ValueId, int32_t> input_index_;
   std::map<int32_t, int32_t> constant_index_;
-  std::map<std::vector<PlacementId>, int32_t> group_index_;
+  std::map<std::pair<GroupKey, std::vector<int64_t>>, int32_t> group_index_;
 };
 
 }  // namespace

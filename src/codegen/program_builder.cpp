@@ -23,10 +23,6 @@ using plan::Instruction;
 using plan::Opcode;
 using plan::StreamKind;
 
-namespace {
-constexpr const char* kComputeStream = "compute";
-}
-
 bool ProgramBuilder::mine(PlacementId placement) const {
   return std::binary_search(class_.placements.begin(), class_.placements.end(), placement);
 }
@@ -74,11 +70,6 @@ int32_t ProgramBuilder::boundary_buffer(ValueId value, int32_t mb, PlacementId p
   return buffer(key, kind, v.type.dtype, bytes, false);
 }
 
-int32_t ProgramBuilder::bucket_buffer(size_t bucket, BufferKind kind, const char* what) {
-  const ir::Bucket& b = dag_.buckets[bucket];
-  return buffer(fmt::format("{} {}", b.name, what), kind, ir::DType::kF32, b.elements * 4, true);
-}
-
 BufferRange ProgramBuilder::whole(int32_t buffer, Access access) const {
   return {buffer, 0, program_.buffers[static_cast<size_t>(buffer)].bytes, 0, access};
 }
@@ -89,7 +80,8 @@ BufferRange ProgramBuilder::tensor_range(int32_t buffer, const ir::TensorType& t
   return {buffer, 0, n.constant * size, n.batch * size, access};
 }
 
-BufferRange ProgramBuilder::bind(const SlotRef& slot, Access access, const Node& node, const LoweredPasses& passes) {
+BufferRange ProgramBuilder::bind(const SlotRef& slot, Access access, NodeId id, const LoweredPasses& passes) {
+  const Node& node = dag_.node(id);
   const std::string where = class_.placements.size() > 1 ? " on " + dag_.placements[node.placement.index()].name : "";
   switch (slot.kind) {
     case SlotRef::Kind::kBoundary:
@@ -98,10 +90,8 @@ BufferRange ProgramBuilder::bind(const SlotRef& slot, Access access, const Node&
     case SlotRef::Kind::kData:
       return tensor_range(boundary_buffer(slot.value, node.microbatch, node.placement, BufferKind::kInput),
                           dag_.model.value(slot.value).type, access);
-    case SlotRef::Kind::kParam:
-      return whole(bucket_buffer(static_cast<size_t>(slot.index), BufferKind::kParameter, "params"), access);
-    case SlotRef::Kind::kGrad:
-      return whole(bucket_buffer(static_cast<size_t>(slot.index), BufferKind::kGradient, "grads"), access);
+    case SlotRef::Kind::kParam: return bind_params(static_cast<size_t>(slot.index), access, node);
+    case SlotRef::Kind::kGrad: return bind_gradients(static_cast<size_t>(slot.index), access, id);
     case SlotRef::Kind::kConstant: {
       const ir::Constant& c = dag_.model.constants[static_cast<size_t>(slot.index)];
       const int32_t index = constants_->at(slot.index);
@@ -191,21 +181,6 @@ std::vector<int32_t> ProgramBuilder::old_sends() const {
   return waits;
 }
 
-void ProgramBuilder::emit_prologue() {
-  auto zero = [&](int32_t b) {
-    Instruction in;
-    in.opcode = Opcode::kZero;
-    in.stream = stream(kComputeStream, StreamKind::kCompute, kComputeStream);
-    in.ranges = {whole(b, Access::kWrite)};
-    in.tensor = program_.buffers[static_cast<size_t>(b)].name;
-    emit(std::move(in));
-  };
-  zero(stats_);
-  for (size_t b = 0; b < dag_.buckets.size(); ++b) {
-    if (dag_.buckets[b].trainable && holds(dag_.buckets[b])) zero(bucket_buffer(b, BufferKind::kGradient, "grads"));
-  }
-}
-
 void ProgramBuilder::emit_load(ValueId value, int32_t mb, PlacementId placement) {
   if (!loaded_.insert({value, mb, placement}).second) return;
   const int32_t b = boundary_buffer(value, mb, placement, BufferKind::kInput);
@@ -220,7 +195,8 @@ void ProgramBuilder::emit_load(ValueId value, int32_t mb, PlacementId placement)
   emit(std::move(in), throttle());
 }
 
-void ProgramBuilder::emit_compute(const Node& node) {
+void ProgramBuilder::emit_compute(NodeId id) {
+  const Node& node = dag_.node(id);
   const bool count = node.pass == Pass::kCount;
   const LoweredPasses& passes = count ? chunks_.count(static_cast<size_t>(node.loss_term), node.placement)
                                   : chunks_.get(node.chunk, node.placement);
@@ -228,14 +204,17 @@ void ProgramBuilder::emit_compute(const Node& node) {
                             : node.pass == Pass::kInputGrad  ? passes.inputs
                             : node.pass == Pass::kWeightGrad ? passes.weights
                                                              : passes.forward;
-  for (const auto& slots : pass.slots) {
-    for (const SlotRef& slot : slots) {
+  std::vector<size_t> parts;
+  for (size_t k = 0; k < pass.chunks.size(); ++k) {
+    if (pass.chunks[k] >= 0 && (node.part < 0 || static_cast<size_t>(node.part) == k)) parts.push_back(k);
+  }
+  for (size_t k : parts) {
+    for (const SlotRef& slot : pass.slots[k]) {
       if (slot.kind == SlotRef::Kind::kData) emit_load(slot.value, node.microbatch, node.placement);
     }
   }
-  const std::vector<int32_t> waits = old_sends();
-  int32_t last = -1;
-  for (size_t k = 0; k < pass.chunks.size(); ++k) {
+  std::vector<int32_t> waits = old_sends();
+  for (size_t k : parts) {
     const plan::Chunk& code = plan_.chunks[static_cast<size_t>(pass.chunks[k])];
     Instruction in;
     in.opcode = Opcode::kCompute;
@@ -245,10 +224,11 @@ void ProgramBuilder::emit_compute(const Node& node) {
     in.share = share_of(node.placement);
     in.source = sources_.add(node.span);
     in.tensor = code.name;
-    for (size_t i = 0; i < code.slots.size(); ++i) in.ranges.push_back(bind(pass.slots[k][i], code.slots[i].access, node, passes));
-    last = emit(std::move(in), k == 0 ? waits : std::vector<int32_t>{});
+    for (size_t i = 0; i < code.slots.size(); ++i) in.ranges.push_back(bind(pass.slots[k][i], code.slots[i].access, id, passes));
+    last_of_[id] = emit(std::move(in), std::move(waits));
+    waits.clear();
   }
-  if (last >= 0 && !count) computes_.push_back(last);
+  if (!parts.empty() && !count) computes_.push_back(last_of_[id]);
 }
 
 void ProgramBuilder::emit_transfer(NodeId id) {
@@ -278,119 +258,25 @@ void ProgramBuilder::emit_transfer(NodeId id) {
   if (send) sends_[s].push_back(made);
 }
 
-int32_t ProgramBuilder::group_index(const std::vector<PlacementId>& holders) {
-  auto it = std::find(tables_.groups.begin(), tables_.groups.end(), holders);
-  const int32_t index = static_cast<int32_t>(it - tables_.groups.begin());
-  if (it == tables_.groups.end()) tables_.groups.push_back(holders);
-  return index;
-}
-
-bool ProgramBuilder::holds(const ir::Bucket& bucket) const {
-  return std::any_of(bucket.holders.begin(), bucket.holders.end(), [&](PlacementId p) { return mine(p); });
-}
-
-void ProgramBuilder::emit_all_reduce(NodeId id) {
-  const Node& node = dag_.node(id);
-  const bool all = node.holders.empty();
-  if (!all && std::none_of(node.holders.begin(), node.holders.end(), [&](PlacementId p) { return mine(p); })) return;
-  Instruction in;
-  in.opcode = Opcode::kAllReduce;
-  in.stream = stream(node.stream, StreamKind::kCollective, node.stream);
-  in.group = group_index(node.holders);
-  in.tag = id.value;
-  in.source = sources_.add(node.span);
-  if (node.bucket.valid()) {
-    in.dtype = ir::DType::kF32;
-    in.ranges = {whole(bucket_buffer(node.bucket.index(), BufferKind::kGradient, "grads"), Access::kReadWrite)};
-    in.tensor = dag_.buckets[node.bucket.index()].name + " grads";
-  } else if (node.loss_term >= 0) {
-    in.dtype = ir::DType::kF64;
-    in.ranges = {{valid_, static_cast<int64_t>(node.loss_term) * 8, 8, 0, Access::kReadWrite}};
-    in.tensor = fmt::format("valid {}", node.loss_term);
-  } else {
-    in.dtype = ir::DType::kF64;
-    in.ranges = {whole(stats_, Access::kReadWrite)};
-    in.tensor = "stats";
-  }
-  emit(std::move(in));
-}
-
-int64_t ProgramBuilder::holder_count(const ir::Bucket& bucket) const {
-  std::set<int32_t> ranks;
-  for (PlacementId p : bucket.holders) {
-    const auto of = ir::ranks_of(dag_.mesh, dag_.placements[p.index()]);
-    ranks.insert(of.begin(), of.end());
-  }
-  return static_cast<int64_t>(ranks.size());
-}
-
-void ProgramBuilder::emit_norm() {
-  for (size_t b = 0; b < dag_.buckets.size(); ++b) {
-    if (!dag_.buckets[b].trainable || dag_.buckets[b].statistics || !holds(dag_.buckets[b])) continue;
-    Instruction in;
-    in.opcode = Opcode::kNorm;
-    in.stream = stream(kComputeStream, StreamKind::kCompute, kComputeStream);
-    in.scale = 1.0 / static_cast<double>(holder_count(dag_.buckets[b]));
-    in.ranges = {whole(bucket_buffer(b, BufferKind::kGradient, "grads"), Access::kRead), whole(stats_, Access::kReadWrite)};
-    in.tensor = dag_.buckets[b].name + " grads";
-    emit(std::move(in));
-  }
-}
-
-int ProgramBuilder::optimizer_states() const {
-  const ir::Optimizer& o = strategy_.train.optimizer;
-  if (o.kind == ir::Optimizer::Kind::kSgd) return o.momentum != 0 ? 1 : 0;
-  return 2;
-}
-
-const char* ProgramBuilder::optimizer_state_name(int i) const {
-  if (strategy_.train.optimizer.kind == ir::Optimizer::Kind::kSgd) return "momentum";
-  return i == 0 ? "exp_avg" : "exp_avg_sq";
-}
-
-void ProgramBuilder::emit_update(const Node& node) {
-  const size_t b = node.bucket.index();
-  if (!holds(dag_.buckets[b])) return;
-  Instruction in;
-  in.opcode = Opcode::kUpdate;
-  in.stream = stream(kComputeStream, StreamKind::kCompute, kComputeStream);
-  in.update = static_cast<int32_t>(b);
-  in.tensor = dag_.buckets[b].name;
-  in.ranges = {whole(bucket_buffer(b, BufferKind::kParameter, "params"), Access::kReadWrite),
-               whole(bucket_buffer(b, BufferKind::kGradient, "grads"), Access::kRead)};
-  for (int i = 0; i < optimizer_states() && !dag_.buckets[b].statistics; ++i) {
-    in.ranges.push_back(whole(bucket_buffer(b, BufferKind::kOptimizer, optimizer_state_name(i)), Access::kReadWrite));
-  }
-  in.ranges.push_back(whole(stats_, Access::kRead));
-  emit(std::move(in));
-}
-
 void ProgramBuilder::emit_node(NodeId id) {
   const Node& node = dag_.node(id);
   switch (node.kind) {
     case NodeKind::kCompute:
-      if (mine(node.placement)) emit_compute(node);
+      if (mine(node.placement)) emit_compute(id);
       return;
     case NodeKind::kSend:
     case NodeKind::kRecv:
       if (mine(node.placement)) emit_transfer(id);
       return;
     case NodeKind::kAllReduce: return emit_all_reduce(id);
+    case NodeKind::kReduceScatter:
+      if (mine(node.placement)) emit_reduce_scatter(id);
+      return;
+    case NodeKind::kAllGather:
+      if (mine(node.placement)) emit_all_gather(id);
+      return;
     case NodeKind::kNorm: return emit_norm();
     case NodeKind::kUpdate: return emit_update(node);
-  }
-}
-
-void ProgramBuilder::add_homes() {
-  for (size_t b = 0; b < dag_.buckets.size(); ++b) {
-    const ir::Bucket& bucket = dag_.buckets[b];
-    if (!holds(bucket)) continue;
-    int32_t lowest = INT32_MAX;
-    for (PlacementId p : bucket.holders) lowest = std::min(lowest, ir::rank_at(dag_.mesh, dag_.placements[p.index()], 0));
-    for (size_t i = 0; i < bucket.params.size(); ++i) {
-      const int32_t buffer = bucket_buffer(b, BufferKind::kParameter, "params");
-      program_.params.push_back({bucket.params[i].value, buffer, bucket.offsets[i] * 4, lowest == class_.first_rank});
-    }
   }
 }
 
@@ -404,6 +290,7 @@ plan::Program ProgramBuilder::build(const std::map<ValueId, int32_t>& inputs, co
   stats_ = buffer("stats", BufferKind::kStats, ir::DType::kF64, plan_.stats_count * 8, true);
   valid_ = buffer("valid", BufferKind::kStats, ir::DType::kF64, static_cast<int64_t>(std::max<size_t>(1, plan_.loss.size())) * 8, true);
   program_.stats_buffer = stats_;
+  find_runs();
   emit_prologue();
   std::set<int32_t> counted;
   bool copied = false;

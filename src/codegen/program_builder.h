@@ -61,11 +61,28 @@ class ChunkTable {
   std::map<std::pair<size_t, int64_t>, LoweredPasses> counts_;
 };
 
+// Ranks of the union of placements (none: all ranks) that have a rank's coordinates on the axes `apart`.
+struct GroupKey {
+  std::vector<ir::PlacementId> holders;
+  std::vector<int> apart;
+  friend auto operator<=>(const GroupKey&, const GroupKey&) = default;
+};
+
+// The part of a bucket that its first `depth` stages leave to a rank.
+struct ShardKey {
+  size_t bucket = 0;
+  size_t depth = 0;
+  friend auto operator<=>(const ShardKey&, const ShardKey&) = default;
+};
+
 // The keys of the per-rank tables that a program refers to.
 struct ProgramTables {
   std::vector<std::pair<ir::PlacementId, ir::PlacementId>> peers;  // (own, other)
-  std::vector<std::vector<ir::PlacementId>> groups;                // holders; empty: all ranks
+  std::vector<GroupKey> groups;
+  std::vector<ShardKey> shards;
 };
+
+inline constexpr const char* kComputeStream = "compute";
 
 class ProgramBuilder {
  public:
@@ -84,17 +101,32 @@ class ProgramBuilder {
   int32_t stream(const std::string& name, plan::StreamKind kind, const std::string& logical);
   int32_t buffer(const std::string& key, plan::BufferKind kind, ir::DType dtype, int64_t bytes, bool persistent);
   int32_t boundary_buffer(ir::ValueId value, int32_t mb, ir::PlacementId placement, plan::BufferKind kind);
-  int32_t bucket_buffer(size_t bucket, plan::BufferKind kind, const char* what);
+  // Buffers of buckets, each of the size that the first `depth` stages leave.
+  int32_t bucket_buffer(size_t bucket, plan::BufferKind kind, const std::string& what, size_t depth, bool persistent = true);
+  int32_t params_home(size_t bucket);    // of the kernels, or the shards that are gathered for them
+  int32_t master(size_t bucket);         // what the optimizer updates
+  int32_t gradient_home(size_t bucket);  // where gradients add up over the step
+  int32_t final_gradient(size_t bucket); // what the optimizer reads
+  int32_t gathered(ir::NodeId gather);   // of an all-gather for a run
+  int32_t run_gradient(ir::NodeId scatter);  // of a run of backwards; zero before its first
   plan::BufferRange whole(int32_t buffer, plan::Access access) const;
   plan::BufferRange tensor_range(int32_t buffer, const ir::TensorType& type, plan::Access access) const;
-  plan::BufferRange bind(const SlotRef& slot, plan::Access access, const ir::Node& node, const LoweredPasses& passes);
+  plan::BufferRange bind(const SlotRef& slot, plan::Access access, ir::NodeId id, const LoweredPasses& passes);
+  plan::BufferRange bind_params(size_t bucket, plan::Access access, const ir::Node& node);
+  plan::BufferRange bind_gradients(size_t bucket, plan::Access access, ir::NodeId id);
 
   int32_t emit(plan::Instruction instruction, std::vector<int32_t> extra_waits = {});
   void emit_prologue();
   void emit_load(ir::ValueId value, int32_t mb, ir::PlacementId placement);
-  void emit_compute(const ir::Node& node);
+  void emit_compute(ir::NodeId id);
   void emit_transfer(ir::NodeId id);
   void emit_all_reduce(ir::NodeId id);
+  void emit_reduce_scatter(ir::NodeId id);
+  void emit_all_gather(ir::NodeId id);
+  // One collective over the axes of a stage, or an addition, on a stream of collectives.
+  int32_t emit_stage(ir::NodeId id, plan::Opcode opcode, size_t stage, int32_t from, int32_t to, std::vector<int32_t> waits = {});
+  void emit_zero(int32_t buffer, std::string tensor, std::vector<int32_t> waits = {});
+  void find_runs();
   void emit_norm();
   void emit_update(const ir::Node& node);
   void emit_node(ir::NodeId id);
@@ -103,9 +135,9 @@ class ProgramBuilder {
   std::vector<int32_t> throttle() const;
   // Waits of a compute for sends that were issued before the compute before the last, so that their buffers are free.
   std::vector<int32_t> old_sends() const;
-  int32_t group_index(const std::vector<ir::PlacementId>& holders);
+  int32_t group_index(const GroupKey& key);
+  int32_t shard_index(const ShardKey& key);
   bool holds(const ir::Bucket& bucket) const;
-  int64_t holder_count(const ir::Bucket& bucket) const;
   void add_homes();
   const char* optimizer_state_name(int i) const;
   int optimizer_states() const;
@@ -124,6 +156,11 @@ class ProgramBuilder {
   std::set<std::tuple<ir::ValueId, int32_t, ir::PlacementId>> loaded_;
   int32_t stats_ = -1, valid_ = -1;
   std::vector<int32_t> computes_;             // instructions on the compute stream, of chunks
+  std::map<ir::NodeId, int32_t> last_of_;     // last instruction of a compute node
+  std::map<std::pair<ir::NodeId, ir::BucketId>, ir::NodeId> run_of_;  // the reduction of a compute's gradients
+  std::set<ir::BucketId> scattered_;          // buckets whose gradient home has a first sum
+  std::set<ir::NodeId> begun_;                // reductions whose run has begun
+  std::vector<int32_t> scatters_;             // reductions of runs, in order
   std::vector<std::vector<int32_t>> sends_;   // per stream
   // Hazards, per buffer: its last writer and the readers since.
   std::vector<int32_t> writer_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "support/strings.h"
 
@@ -59,12 +60,55 @@ bool overlap(const Placement& a, const Placement& b) {
   return true;
 }
 
+Halves halves_of(const Model& model, const Chunk& chunk) {
+  Halves halves;
+  const std::set<OpId> of_weights(chunk.weight_backward.begin(), chunk.weight_backward.end());
+  std::set<ValueId> made;
+  for (OpId id : chunk.backward) {
+    if (of_weights.count(id)) continue;
+    halves.inputs.push_back(id);
+    made.insert(model.op(id).outputs.begin(), model.op(id).outputs.end());
+  }
+  for (const auto& g : chunk.param_gradients) (made.count(g.second) ? halves.input_gradients : halves.weight_gradients).push_back(g);
+  return halves;
+}
+
+size_t Bucket::depth(int level) const {
+  return static_cast<size_t>(std::count_if(stages.begin(), stages.end(), [level](const ShardStage& s) { return s.level >= level; }));
+}
+
+int64_t Bucket::degree(size_t depth) const {
+  int64_t degree = 1;
+  for (size_t i = 0; i < depth; ++i) degree *= stages[i].degree;
+  return degree;
+}
+
+int64_t shard_index(const Mesh& mesh, const Bucket& bucket, size_t depth, int64_t rank) {
+  const std::vector<int64_t> at = coordinates_of(mesh, rank);
+  int64_t index = 0;
+  for (size_t i = 0; i < depth; ++i) {
+    for (int a : bucket.stages[i].axes) index = index * mesh.axes[static_cast<size_t>(a)].size + at[static_cast<size_t>(a)];
+  }
+  return index;
+}
+
+const std::vector<Part>& parts_of(const Chunk& chunk, Pass pass) {
+  switch (pass) {
+    case Pass::kBackward: return chunk.backward_parts;
+    case Pass::kInputGrad: return chunk.input_parts;
+    case Pass::kWeightGrad: return chunk.weight_parts;
+    default: return chunk.forward_parts;
+  }
+}
+
 std::string describe(const TrainingDag& dag, NodeId id) {
   const Node& node = dag.node(id);
   switch (node.kind) {
     case NodeKind::kCompute:
     case NodeKind::kUpdate:
-      return fmt::format("{}({})", pass_letter(node.pass), to_string(node.tags));
+      return fmt::format("{}{}({})", pass_letter(node.pass), node.part < 0 ? "" : fmt::format(".{}", node.part), to_string(node.tags));
+    case NodeKind::kReduceScatter: return fmt::format("reduce_scatter {}", dag.buckets[node.bucket.index()].name);
+    case NodeKind::kAllGather: return fmt::format("all_gather {}", dag.buckets[node.bucket.index()].name);
     case NodeKind::kSend:
     case NodeKind::kRecv:
       return fmt::format("{} {} mb={}", node.kind == NodeKind::kSend ? "send" : "recv", dag.model.value(node.value).name,
@@ -104,6 +148,18 @@ void print_chunks(const TrainingDag& dag, std::string& out) {
   }
 }
 
+std::string axis_names(const Mesh& mesh, const std::vector<int>& axes) {
+  std::vector<std::string> names;
+  for (int a : axes) names.push_back(mesh.axes[static_cast<size_t>(a)].name);
+  return support::join(names, ", ");
+}
+
+std::string sharding(const Mesh& mesh, const Bucket& b) {
+  std::string out;
+  for (const ShardStage& s : b.stages) out += fmt::format(" zero {} over {}", s.level, axis_names(mesh, s.axes));
+  return out;
+}
+
 void print_node(const TrainingDag& dag, size_t i, std::string& out) {
   const Node& n = dag.nodes[i];
   out += fmt::format("%{} = {}", i, describe(dag, NodeId(static_cast<int64_t>(i))));
@@ -115,6 +171,7 @@ void print_node(const TrainingDag& dag, size_t i, std::string& out) {
     std::vector<std::string> over;
     for (PlacementId p : n.holders) over.push_back(dag.placements[p.index()].name);
     out += fmt::format(" over {}", over.empty() ? "all" : support::join(over, " + "));
+    if (!n.apart.empty()) out += fmt::format(" for each {}", axis_names(dag.mesh, n.apart));
   }
   if (!n.stream.empty()) out += fmt::format(" stream={}", n.stream);
   if (!n.inputs.empty()) {
@@ -134,8 +191,9 @@ std::string to_string(const TrainingDag& dag) {
   for (const Bucket& b : dag.buckets) {
     std::vector<std::string> holders;
     for (PlacementId p : b.holders) holders.push_back(dag.placements[p.index()].name);
-    out += fmt::format("bucket {} params={} elements={} on {}{}\n", b.name, b.params.size(), b.elements,
-                       support::join(holders, " + "), b.statistics ? " statistics" : b.trainable ? "" : " frozen");
+    out += fmt::format("bucket {} params={} elements={} on {}{}{}\n", b.name, b.params.size(), b.elements,
+                       support::join(holders, " + "), sharding(dag.mesh, b),
+                       b.statistics ? " statistics" : b.trainable ? "" : " frozen");
   }
   for (size_t i = 0; i < dag.nodes.size(); ++i) print_node(dag, i, out);
   for (const OrderEdge& e : dag.orders) {

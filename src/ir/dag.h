@@ -31,6 +31,13 @@ struct GradientIn {
   ValueId gradient;    // what the consumer computed
 };
 
+// Operations of a pass of a chunk that run without a collective between them: [begin, end) of the pass's list.
+struct Part {
+  size_t begin = 0, end = 0;
+  std::vector<BucketId> reads;  // buckets whose parameters are gathered for it, ascending
+  std::vector<BucketId> adds;   // buckets to whose gradients it adds, ascending
+};
+
 // A region of operations with equal tags at equal depth: the unit that is scheduled.
 struct Chunk {
   std::string name;  // "stage=0", made unique with a suffix when several chunks have equal tags
@@ -47,7 +54,16 @@ struct Chunk {
   std::vector<std::pair<ValueId, ValueId>> gradients_out;    // (input, its gradient). build
   std::vector<std::pair<ParamId, ValueId>> param_gradients;  // contributions; a parameter used twice has two. build
   std::vector<int32_t> loss_terms;   // whose loss op is in the forward
+  // Parts of F, B, I and W. bucket
+  std::vector<Part> forward_parts, backward_parts, input_parts, weight_parts;
 };
+
+// The two halves of a split backward: operations, and the contributions that they make.
+struct Halves {
+  std::vector<OpId> inputs;  // those of the weights are Chunk::weight_backward
+  std::vector<std::pair<ParamId, ValueId>> input_gradients, weight_gradients;
+};
+Halves halves_of(const Model& model, const Chunk& chunk);
 
 // Devices with some mesh coordinates fixed, spanning the others.
 struct Placement {
@@ -61,6 +77,8 @@ enum class NodeKind : uint8_t {
   kSend,       // a value between two placements; its receive is the next node
   kRecv,
   kAllReduce,  // of a bucket's gradients, of the counts, of the statistics
+  kReduceScatter,  // of a bucket's gradients: every member keeps the sum of its shard
+  kAllGather,      // of a bucket's parameters
   kNorm,       // sums of squares of the reduced gradients
 };
 
@@ -76,17 +94,29 @@ struct Node {
   ChunkId chunk;
   int32_t microbatch = -1;
   int32_t loss_term = -1;      // of a count and of its all-reduce
+  int32_t part = -1;           // of a compute node that is one of its pass's parts; -1: all of them. replicate
   PlacementId placement;       // where it runs. place
-  BucketId bucket;             // of an update or a gradient all-reduce
+  BucketId bucket;             // of an update or a collective over a bucket
+  bool per_run = false;        // of a collective over a bucket: for a run of computes, not once per step
   ValueId value;               // of a send or receive
   PlacementId peer;            // of a send or receive: the other side
   ChunkId channel;             // of a send or receive: the chunk that computed the value
   bool gradient = false;       // of a send or receive: travels backward
   std::string stream;          // logical stream of communication
   std::vector<PlacementId> holders;  // of an all-reduce: the union of these placements' devices; empty: all devices
+  std::vector<int> apart;            // of an all-reduce: axes along which members are in groups of their own
   Tags tags;
   std::vector<NodeId> inputs;  // data edges: nodes whose results this one reads
   SourceSpan span;             // the directive that asked for it
+};
+
+// Axes over which a bucket is divided at a level of `zero`. A bucket is cut over the axes of its first stage, each part
+// over those of the second, and so on.
+struct ShardStage {
+  int level = 1;           // 1: optimizer state; 2: and gradients; 3: and parameters
+  std::vector<int> axes;   // outer first
+  int64_t degree = 1;      // product of their sizes
+  friend bool operator==(const ShardStage&, const ShardStage&) = default;
 };
 
 // Parameters with equal holders, flattened into one buffer in backward order.
@@ -99,7 +129,16 @@ struct Bucket {
   bool trainable = true;               // updated by the optimizer, or by `statistics`
   bool statistics = false;             // running statistics: contributions are summed like gradients, and are none
   std::string stream;                  // of its reduction
+  std::string gather_stream;
+  std::vector<ShardStage> stages;      // by falling level; empty: whole on every holder
+  int64_t prefetch = 0;                // gathered buckets ahead of their use
   SourceSpan span;
+
+  // Number of stages of at least this level.
+  size_t depth(int level) const;
+  // In how many equal parts the first `depth` stages cut the bucket; without it, all.
+  int64_t degree(size_t depth) const;
+  int64_t degree() const { return degree(stages.size()); }
 };
 
 // One term of the loss: weight * sum / count over the global batch.
@@ -159,6 +198,10 @@ struct TrainingDag {
 std::vector<int32_t> ranks_of(const Mesh& mesh, const Placement& placement);
 bool contains(const Mesh& mesh, const Placement& placement, int32_t rank);
 std::vector<int64_t> coordinates_of(const Mesh& mesh, int64_t rank);
+// Index of a rank among the parts of a bucket that the first `depth` stages make, in the order of the parts.
+int64_t shard_index(const Mesh& mesh, const Bucket& bucket, size_t depth, int64_t rank);
+// The parts of a pass of a chunk.
+const std::vector<Part>& parts_of(const Chunk& chunk, Pass pass);
 // Whether two placements share a device.
 bool overlap(const Placement& a, const Placement& b);
 

@@ -6,12 +6,15 @@
 // After place, which decides who holds what. The layout of a bucket is the same on every holder, so that a reduction is
 // one collective over a contiguous buffer.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <set>
 
+#include "ir/shares.h"
+#include "passes/parts.h"
 #include "passes/pipeline.h"
 #include "passes/select.h"
 
@@ -30,23 +33,63 @@ constexpr int64_t kElementAlignment = 16;
 
 struct Settings {
   int64_t bytes = std::numeric_limits<int64_t>::max();
-  std::string stream = "reduce";
+  std::string stream = "reduce", gather_stream = "gather";
+  std::map<int, int> levels;  // by axis
+  int64_t prefetch = std::numeric_limits<int64_t>::max();
   support::SourceSpan span;
 };
 
-// What the `replicate` directives of the parameter's chunks say about its bucket; the smallest size wins.
+// What the `replicate` directives of the parameter's chunks say about its bucket; where they differ, the smallest size,
+// level and prefetch win.
 Settings settings_of(const TrainingDag& dag, const Strategy& strategy, ParamId param) {
   Settings s;
   for (const ir::Chunk& chunk : dag.chunks) {
     if (std::find(chunk.params.begin(), chunk.params.end(), param) == chunk.params.end()) continue;
+    std::map<int, int> levels;
     for (const ir::Replicate& r : strategy.replicates) {
       if (!matches(r.selector, chunk.tags, dag.split_dim)) continue;
       s.bytes = std::min(s.bytes, r.bucket_bytes);
       s.stream = r.reduce_stream;
       s.span = r.span;
+      levels[r.axis] = std::max(levels[r.axis], r.zero);
+      if (r.zero == 3) {
+        s.prefetch = std::min(s.prefetch, r.prefetch);
+        s.gather_stream = r.gather_stream;
+      } else if (r.zero > 0 && s.prefetch == std::numeric_limits<int64_t>::max()) {
+        s.gather_stream = r.gather_stream;
+      }
+    }
+    for (const auto& [axis, level] : levels) {
+      const auto [it, fresh] = s.levels.try_emplace(axis, level);
+      if (!fresh) it->second = std::min(it->second, level);
     }
   }
   return s;
+}
+
+// The stages in which a parameter's bucket is divided: over the axes that every holder spans. A parameter without
+// optimizer state and gradient is divided at level 3 only; buffers and running statistics never are.
+std::vector<ir::ShardStage> stages_of(const TrainingDag& dag, ParamId param, bool trainable, const std::map<int, int>& levels) {
+  const ir::Parameter& p = dag.model.params[param.index()];
+  if (p.is_buffer || p.type.dtype != ir::DType::kF32 || dag.statistics.count(param)) return {};
+  std::vector<ir::ShardStage> stages;
+  for (int level = 3; level >= (trainable ? 1 : 3); --level) {
+    ir::ShardStage stage{level, {}, 1};
+    for (int axis = 0; axis < static_cast<int>(dag.mesh.axes.size()); ++axis) {
+      const auto it = levels.find(axis);
+      if (it == levels.end() || it->second != level) continue;
+      const auto& holders = dag.param_holders[param.index()];
+      const bool spanned = std::all_of(holders.begin(), holders.end(), [&](ir::PlacementId h) {
+        const std::vector<int> axes = ir::spanned_axes(dag.mesh, dag.placements[h.index()]);
+        return std::find(axes.begin(), axes.end(), axis) != axes.end();
+      });
+      if (!spanned) continue;
+      stage.axes.push_back(axis);
+      stage.degree *= dag.mesh.axes[static_cast<size_t>(axis)].size;
+    }
+    if (!stage.axes.empty()) stages.push_back(std::move(stage));
+  }
+  return stages;
 }
 
 // Parameters by the time their last gradient contribution of a backward is there: later chunks first, and within a chunk
@@ -80,8 +123,9 @@ void bucket(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
   std::set<ParamId> updated;
   for (const ir::Contribution& c : dag.contributions) updated.insert(c.param);
 
-  // The open bucket of each (holders, trainable, statistics, stream).
-  std::map<std::tuple<std::vector<ir::PlacementId>, bool, bool, std::string>, size_t> open;
+  // The open bucket of everything that a bucket's parameters have in common.
+  using Key = std::tuple<std::vector<ir::PlacementId>, bool, bool, std::string, std::string, std::string, int64_t>;
+  std::map<Key, size_t> open;
   for (ParamId p : backward_order(dag)) {
     const ir::Parameter& param = dag.model.params[p.index()];
     const Settings settings = settings_of(dag, strategy, p);
@@ -90,7 +134,12 @@ void bucket(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
     const int64_t elements = (ir::num_elements(ir::at(param.type.shape, 1)) * ir::dtype_size(param.type.dtype) + 3) / 4;
     const int64_t padded = (elements + kElementAlignment - 1) / kElementAlignment * kElementAlignment;
     const bool statistics = dag.statistics.count(p) > 0;
-    const auto key = std::make_tuple(dag.param_holders[p.index()], trainable, statistics, settings.stream);
+    std::vector<ir::ShardStage> stages = stages_of(dag, p, trainable, settings.levels);
+    const bool gathers = !stages.empty() && stages.front().level == 3;
+    std::string cut;
+    for (const ir::ShardStage& s : stages) cut += fmt::format("{}:{} ", s.level, fmt::join(s.axes, ","));
+    const Key key{dag.param_holders[p.index()], trainable, statistics, settings.stream,
+                  stages.empty() ? "" : settings.gather_stream, cut, gathers ? settings.prefetch : 0};
     auto it = open.find(key);
     const bool full = it != open.end() && (dag.buckets[it->second].elements + padded) * 4 > settings.bytes;
     if (it == open.end() || full) {
@@ -101,6 +150,9 @@ void bucket(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
       b.trainable = trainable;
       b.statistics = statistics;
       b.stream = settings.stream;
+      b.gather_stream = settings.gather_stream;
+      b.stages = std::move(stages);
+      b.prefetch = gathers ? settings.prefetch : 0;
       b.span = settings.span;
       dag.buckets.push_back(std::move(b));
     }
@@ -109,6 +161,12 @@ void bucket(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
     b.offsets.push_back(b.elements);
     b.elements += padded;
   }
+  for (Bucket& b : dag.buckets) {
+    // Shards are equal, and each starts on a cache line.
+    const int64_t unit = kElementAlignment * b.degree();
+    b.elements = (b.elements + unit - 1) / unit * unit;
+  }
+  cut_parts(dag);
 
   // One update per bucket in the place of one per parameter.
   std::vector<Node> kept;

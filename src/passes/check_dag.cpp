@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "ir/shares.h"
 #include "passes/pipeline.h"
+#include "passes/replicate.h"
 #include "support/error.h"
 
 namespace piper::passes {
@@ -59,7 +61,7 @@ std::string gradients_have_their_values_type(const TrainingDag& dag) {
 std::string each_chunk_runs_once_per_microbatch(const TrainingDag& dag) {
   std::set<std::tuple<int32_t, int32_t, Pass>> seen;
   for (const Node& n : dag.nodes) {
-    if (n.kind != NodeKind::kCompute || n.pass == Pass::kCount) continue;
+    if (n.kind != NodeKind::kCompute || n.pass == Pass::kCount || n.part > 0) continue;
     if (!seen.insert({n.chunk.value, n.microbatch, n.pass}).second) return "a chunk runs twice for one microbatch";
   }
   for (int32_t c = 0; c < static_cast<int32_t>(dag.chunks.size()); ++c) {
@@ -105,23 +107,50 @@ std::string each_used_param_is_in_one_bucket(const TrainingDag& dag) {
   return "";
 }
 
-// The distribution of gradients: partial(sum) over a bucket's holders until reduced, replicated afterwards. An update must
-// read a replicated one, and nothing may be reduced twice or when it is whole.
-std::string updates_read_whole_gradients(const TrainingDag& dag) {
+// The distribution of gradients: partial(sum) over a bucket's holders, sharded by its stages, until reduced. An update
+// must read a complete shard (or the whole), and nothing may be reduced twice or when it is complete.
+std::string updates_read_complete_gradients(const TrainingDag& dag) {
+  std::map<std::tuple<ir::BucketId, ir::PlacementId, bool>, int> scatters;
+  for (const Node& n : dag.nodes) {
+    if (n.kind == NodeKind::kReduceScatter) ++scatters[{n.bucket, n.placement, n.per_run}];
+  }
   for (const Node& n : dag.nodes) {
     if (n.kind != NodeKind::kUpdate) continue;
     const ir::Bucket& b = dag.buckets[n.bucket.index()];
-    const bool partial = b.holders.size() > 1 || ir::data_degree(dag.mesh, dag.placements[b.holders.front().index()]) > 1;
+    const bool partial = holder_count(dag, b) > b.degree();
     int reductions = 0;
     for (NodeId in : n.inputs) {
       const Node& from = dag.node(in);
-      if (from.kind == NodeKind::kAllReduce && from.bucket == n.bucket) {
-        ++reductions;
-        if (from.holders != b.holders) return fmt::format("bucket {} is reduced over the wrong devices", b.name);
-      }
+      if (from.kind != NodeKind::kAllReduce || from.bucket != n.bucket) continue;
+      ++reductions;
+      if (from.holders != b.holders) return fmt::format("bucket {} is reduced over the wrong devices", b.name);
     }
     if (partial && reductions != 1) return fmt::format("the gradient of bucket {} is partial and reduced {} times", b.name, reductions);
-    if (!partial && reductions != 0) return fmt::format("the gradient of bucket {} is whole and reduced", b.name);
+    if (!partial && reductions != 0) return fmt::format("the gradient of bucket {} is complete and reduced", b.name);
+    for (ir::PlacementId h : b.holders) {
+      const int runs = scatters[{n.bucket, h, true}], once = scatters[{n.bucket, h, false}];
+      if (runs > 0 && b.depth(2) == 0) return fmt::format("the gradient of bucket {} is scattered {} times in runs", b.name, runs);
+      if (once != (b.depth(1) > b.depth(2) ? 1 : 0)) return fmt::format("the gradient of bucket {} is scattered {} times in the end", b.name, once);
+    }
+  }
+  return "";
+}
+
+// Parameters that live as shards are gathered, on the same devices, for every compute that reads them.
+std::string computes_read_gathered_parameters(const TrainingDag& dag) {
+  for (const Node& n : dag.nodes) {
+    if (n.kind != NodeKind::kCompute || n.pass == Pass::kCount) continue;
+    const std::vector<ir::Part>& parts = ir::parts_of(dag.chunk(n.chunk), n.pass);
+    for (size_t k = 0; k < parts.size(); ++k) {
+      if (n.part >= 0 && static_cast<size_t>(n.part) != k) continue;
+      for (ir::BucketId b : parts[k].reads) {
+        const auto gathers = std::count_if(n.inputs.begin(), n.inputs.end(), [&](NodeId in) {
+          const Node& from = dag.node(in);
+          return from.kind == NodeKind::kAllGather && from.bucket == b && from.placement == n.placement;
+        });
+        if (gathers != 1) return fmt::format("bucket {} is gathered {} times for a compute that reads it", dag.buckets[b.index()].name, gathers);
+      }
+    }
   }
   return "";
 }
@@ -167,7 +196,8 @@ constexpr RuleRow kRules[] = {
     {"place", compute_is_placed},
     {"place", backward_is_where_forward_is},
     {"bucket", each_used_param_is_in_one_bucket},
-    {"replicate", updates_read_whole_gradients},
+    {"replicate", updates_read_complete_gradients},
+    {"replicate", computes_read_gathered_parameters},
     {"communicate", values_are_local_or_received},
     {"schedule", order_is_complete_and_topological},
 };

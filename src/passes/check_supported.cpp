@@ -32,7 +32,6 @@ void check_orders(const Strategy& strategy, Refuser& refuser) {
 void check_supported(const ir::Model&, const Strategy& strategy, Diagnostics& diagnostics) {
   Refuser refuser(diagnostics);
   for (const ir::Replicate& r : strategy.replicates) {
-    if (r.zero > 0) refuser.refuse(r.span, fmt::format("`zero {}`", r.zero));
     if (r.reduce_dtype && *r.reduce_dtype != ir::DType::kF32) refuser.refuse(r.span, "`reduce_dtype bf16`");
   }
   for (const ir::ShardExperts& s : strategy.shard_experts) refuser.refuse(s.span, "`shard … as experts`");

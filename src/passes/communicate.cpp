@@ -30,14 +30,14 @@ class Communicator {
  public:
   Communicator(TrainingDag& dag, Diagnostics& diagnostics) : dag_(dag), diagnostics_(diagnostics) {
     const size_t n = static_cast<size_t>(dag.microbatches);
-    forward_.assign(dag.chunks.size(), std::vector<NodeId>(n));
+    forward_.assign(dag.chunks.size(), std::vector<Ends>(n));
     backward_ = forward_;
     for (size_t i = 0; i < dag.nodes.size(); ++i) {
       const Node& node = dag.nodes[i];
       if (node.kind != NodeKind::kCompute) continue;
-      if (node.pass == Pass::kForward) at(forward_, node) = NodeId(static_cast<int64_t>(i));
+      if (node.pass == Pass::kForward) note(forward_, node, NodeId(static_cast<int64_t>(i)));
       // Gradients of inputs travel; those of weights stay.
-      if (node.pass == Pass::kBackward || node.pass == Pass::kInputGrad) at(backward_, node) = NodeId(static_cast<int64_t>(i));
+      if (node.pass == Pass::kBackward || node.pass == Pass::kInputGrad) note(backward_, node, NodeId(static_cast<int64_t>(i)));
     }
     for (size_t c = 0; c < dag.chunks.size(); ++c) {
       for (ValueId v : dag.chunks[c].outputs) producer_[v] = ChunkId(static_cast<int64_t>(c));
@@ -55,23 +55,31 @@ class Communicator {
   }
 
  private:
-  template <class Table>
-  static NodeId& at(Table& table, const Node& node) {
-    return table[node.chunk.index()][static_cast<size_t>(node.microbatch)];
+  // The nodes of a pass of a chunk that begin and end it: two when it was divided into parts.
+  struct Ends {
+    NodeId first, last;
+  };
+  using Table = std::vector<std::vector<Ends>>;
+
+  void note(Table& table, const Node& node, NodeId id) {
+    Ends& ends = table[node.chunk.index()][static_cast<size_t>(node.microbatch)];
+    if (node.part <= 0) ends.first = id;
+    const auto parts = static_cast<int32_t>(ir::parts_of(dag_.chunk(node.chunk), node.pass).size());
+    if (node.part < 0 || node.part == parts - 1) ends.last = id;
   }
 
   void send_activations(size_t c, int32_t mb) {
-    const NodeId consumer = forward_[c][static_cast<size_t>(mb)];
+    const NodeId consumer = forward_[c][static_cast<size_t>(mb)].first;
     for (ValueId v : dag_.chunks[c].inputs) {
       const ChunkId from = producer_.at(v);
-      connect(v, from, forward_[from.index()][static_cast<size_t>(mb)], consumer, mb, false);
+      connect(v, from, forward_[from.index()][static_cast<size_t>(mb)].last, consumer, mb, false);
     }
   }
 
   void send_gradients(size_t c, int32_t mb) {
-    const NodeId consumer = backward_[c][static_cast<size_t>(mb)];
+    const NodeId consumer = backward_[c][static_cast<size_t>(mb)].first;
     for (const ir::GradientIn& g : dag_.chunks[c].gradients_in) {
-      connect(g.gradient, g.consumer, backward_[g.consumer.index()][static_cast<size_t>(mb)], consumer, mb, true);
+      connect(g.gradient, g.consumer, backward_[g.consumer.index()][static_cast<size_t>(mb)].last, consumer, mb, true);
     }
   }
 
@@ -185,7 +193,7 @@ class Communicator {
 
   TrainingDag& dag_;
   Diagnostics& diagnostics_;
-  std::vector<std::vector<NodeId>> forward_, backward_;
+  Table forward_, backward_;
   std::map<ValueId, ChunkId> producer_;
   std::map<std::tuple<ValueId, int32_t, PlacementId>, NodeId> receives_;
   bool misaligned_ = false;

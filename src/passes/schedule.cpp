@@ -51,13 +51,18 @@ std::vector<double> end_times(const TrainingDag& dag, const std::vector<double>&
   return ends;
 }
 
+// A gather of new parameters.
+bool reads_update(const TrainingDag& dag, const Node& n) {
+  return n.kind == NodeKind::kAllGather && !n.inputs.empty() && dag.node(n.inputs.front()).kind == NodeKind::kUpdate;
+}
+
 }  // namespace
 
 void schedule(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
   std::vector<double> starts;
-  const std::vector<double> ends = end_times(dag, node_costs(dag, strategy.train.batch), starts);
+  std::vector<double> ends = end_times(dag, node_costs(dag, strategy.train.batch), starts);
   std::vector<Event> events;
-  std::vector<NodeId> tail;  // norm, its reduction, updates: after everything
+  std::vector<NodeId> tail;  // norm, its reduction, updates, gathers of what they made: after everything
   std::vector<NodeId> counts;
   size_t sequence = 0;
   for (NodeId id : dag.compute_order) {
@@ -73,10 +78,11 @@ void schedule(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
     if (n.kind == NodeKind::kAllReduce && n.loss_term >= 0) counts.push_back(id);
     if (n.kind == NodeKind::kSend) events.push_back({ends[n.inputs.front().index()], 0, sequence++, id});
     if (n.kind == NodeKind::kRecv) events.push_back({ends[dag.node(n.inputs.front()).inputs.front().index()], 0, sequence++, id});
-    if (n.kind == NodeKind::kAllReduce && n.bucket.valid()) {
-      double ready = 0;
-      for (NodeId in : n.inputs) ready = std::max(ready, ends[in.index()]);
-      events.push_back({ready, 0, sequence++, id});
+    const bool of_bucket = n.bucket.valid() && n.kind != NodeKind::kUpdate;
+    if (of_bucket && !reads_update(dag, n)) {
+      // Inputs that are reductions themselves come earlier in the list of nodes.
+      for (NodeId in : n.inputs) ends[id.index()] = std::max(ends[id.index()], ends[in.index()]);
+      events.push_back({ends[id.index()], 0, sequence++, id});
     }
   }
   std::sort(events.begin(), events.end());
@@ -87,6 +93,9 @@ void schedule(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
   }
   for (size_t i = 0; i < dag.nodes.size(); ++i) {
     if (dag.nodes[i].kind == NodeKind::kUpdate) tail.push_back(NodeId(static_cast<int64_t>(i)));
+  }
+  for (size_t i = 0; i < dag.nodes.size(); ++i) {
+    if (reads_update(dag, dag.nodes[i])) tail.push_back(NodeId(static_cast<int64_t>(i)));
   }
   dag.global_order = std::move(counts);
   for (const Event& e : events) dag.global_order.push_back(e.node);

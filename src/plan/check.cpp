@@ -70,7 +70,10 @@ void check_program(const Plan& plan, int p, Reporter& report) {
     const Param& param = plan.params[home.param];
     const Buffer& buffer = program.buffers[home.buffer];
     int64_t bytes = tensor_bytes(param.dtype, param.shape);
-    report.require(home.offset >= 0 && home.offset <= kMaxBytes && bytes >= 0 && home.offset + bytes <= buffer.bytes,
+    const bool whole = home.segment < 0;
+    report.require(home.segment >= -1, "a negative index");
+    report.require(whole || param.dtype == DType::kF32, "parameter `" + param.name + "` of another type than f32 is in a segment");
+    report.require(home.offset >= 0 && home.offset <= kMaxBytes && bytes >= 0 && (!whole || home.offset + bytes <= buffer.bytes),
                    "parameter `" + param.name + "` is outside buffer `" + buffer.name + "`");
     report.require(buffer.kind == BufferKind::kParameter, "parameter `" + param.name + "` is in buffer `" +
                                                               buffer.name + "`, which is not for parameters");
@@ -102,11 +105,15 @@ void check_shares(const Plan& plan, const RankEntry& rank, Reporter& report) {
                   piece.count <= plan.batch - piece.offset;
     report.require(inside, "a piece is outside the batch");
   }
+  for (const Segment& segment : rank.segments) {
+    bool inside = segment.start >= 0 && segment.count >= 0 && segment.start <= kMaxBytes / 4 && segment.count <= kMaxBytes / 4;
+    report.require(inside, "a segment of an impossible size");
+  }
 }
 
 // The largest index that a program uses of each table of a rank.
 struct Needs {
-  int32_t peer = -1, group = -1, piece = -1, share = -1;
+  int32_t peer = -1, group = -1, piece = -1, share = -1, segment = -1;
 };
 
 std::vector<Needs> needs_of_programs(const Plan& plan) {
@@ -118,10 +125,26 @@ std::vector<Needs> needs_of_programs(const Plan& plan) {
       needs.group = std::max(needs.group, instruction.group);
       needs.piece = std::max(needs.piece, instruction.piece);
       needs.share = std::max(needs.share, instruction.share);
+      needs.segment = std::max(needs.segment, instruction.segment);
     }
+    for (const ParamHome& home : program.params) needs.segment = std::max(needs.segment, home.segment);
     all.push_back(needs);
   }
   return all;
+}
+
+// Buffers that hold segments have the size of the rank's.
+void check_segments(const Plan& plan, const RankEntry& rank, Reporter& report) {
+  const Program& program = plan.programs[rank.program];
+  for (const ParamHome& home : program.params) {
+    if (home.segment < 0 || !valid_index(home.buffer, program.buffers)) continue;
+    report.require(program.buffers[home.buffer].bytes == rank.segments[home.segment].count * 4,
+                   "buffer `" + program.buffers[home.buffer].name + "` has another size than the rank's segment");
+  }
+  for (const Instruction& in : program.instructions) {
+    if (in.opcode != Opcode::kUpdate || in.segment < 0 || in.ranges.empty()) continue;
+    report.require(in.ranges[0].fixed == rank.segments[in.segment].count * 4, "an update's ranges have another size than the rank's segment");
+  }
 }
 
 void check_rank(const Plan& plan, int r, const std::vector<Needs>& needs, Reporter& report) {
@@ -149,6 +172,9 @@ void check_rank(const Plan& plan, int r, const std::vector<Needs>& needs, Report
   report.require(need.group < static_cast<int64_t>(rank.groups.size()), "the program uses a group that the rank lacks");
   report.require(need.piece < static_cast<int64_t>(rank.pieces.size()), "the program uses a piece that the rank lacks");
   report.require(need.share < static_cast<int64_t>(rank.shares.size()), "the program uses a share that the rank lacks");
+  if (report.require(need.segment < static_cast<int64_t>(rank.segments.size()), "the program uses a segment that the rank lacks")) {
+    check_segments(plan, rank, report);
+  }
 }
 
 std::vector<rules::ProgramSizes> sizes_of_programs(const Plan& plan) {

@@ -27,6 +27,7 @@ const OpcodeRule* rule_of(Opcode opcode) {
       {Opcode::kBroadcast, {kReadWrite}, false, true},
       {Opcode::kZero, {kWrite}},
       {Opcode::kCopy, {kRead, kWrite}},
+      {Opcode::kAdd, {kRead, kReadWrite}},
       {Opcode::kLoadBatch, {kWrite}},
   };
   auto it = std::find_if(rules.begin(), rules.end(), [&](const OpcodeRule& rule) { return rule.opcode == opcode; });
@@ -90,7 +91,7 @@ void check_update(const Plan& plan, const Program& program, const Instruction& i
     report.require(range.per_sample == 0, "a range of update depends on the samples");
     report.require(range.fixed == instruction.ranges[0].fixed, "the ranges of update differ in size");
   }
-  report.require(update.runs.empty() || update.runs.back().end * int64_t{4} <= instruction.ranges[0].fixed,
+  report.require(instruction.segment >= 0 || update.runs.empty() || update.runs.back().end * int64_t{4} <= instruction.ranges[0].fixed,
                  "the runs of update `" + update.name + "` are outside its bucket");
 }
 
@@ -114,10 +115,15 @@ void check_by_rule(const Plan& plan, const Program& program, const Instruction& 
                                                             " of buffer `" + buffer.name + "`, which has another type");
     }
   }
-  if (instruction.opcode == Opcode::kCopy) {
+  if (instruction.opcode == Opcode::kCopy || instruction.opcode == Opcode::kAdd) {
     report.require(instruction.ranges[0].fixed == instruction.ranges[1].fixed &&
                        instruction.ranges[0].per_sample == instruction.ranges[1].per_sample,
-                   "copy has ranges of different sizes");
+                   name + " has ranges of different sizes");
+  }
+  if (instruction.opcode == Opcode::kAdd) {
+    for (const BufferRange& range : instruction.ranges) {
+      report.require(program.buffers[range.buffer].dtype == DType::kF32, "add of buffer `" + program.buffers[range.buffer].name + "`, which is no f32");
+    }
   }
   if (instruction.opcode == Opcode::kLoadBatch) {
     report.require(valid_index(instruction.input, plan.inputs), "its input does not exist");
@@ -136,7 +142,7 @@ bool check_indices(const Plan& plan, const Program& program, size_t index, Repor
   report.require(in.microbatch >= -1 && in.microbatch < plan.microbatches, "its microbatch does not exist");
   report.require(in.share >= -1 && (in.share < 0 || in.microbatch >= 0), "it has a share but no microbatch");
   report.require(in.source == -1 || valid_index(in.source, plan.sources), "its source does not exist");
-  report.require(in.peer >= -1 && in.group >= -1 && in.piece >= -1, "a negative index");
+  report.require(in.peer >= -1 && in.group >= -1 && in.piece >= -1 && in.segment >= -1, "a negative index");
   bool point_to_point = in.opcode == Opcode::kSend || in.opcode == Opcode::kRecv;
   report.require(in.piece < 0 || point_to_point, "only send and recv may have a piece");
   bool sound = true;

@@ -116,6 +116,7 @@ Instruction get_instruction(const pb::Instruction& in) {
   out.tag = in.tag();
   out.input = in.input();
   out.update = in.update();
+  out.segment = in.segment();
   out.dtype = get_dtype(in.dtype());
   out.scale = in.scale();
   out.tensor = in.tensor();
@@ -130,7 +131,7 @@ Program get_program(const pb::Program& in) {
   program.buffers = each(in.buffers(), get_buffer);
   program.instructions = each(in.instructions(), get_instruction);
   for (const pb::ParamHome& home : in.params()) {
-    program.params.push_back({home.param(), home.buffer(), home.offset(), home.owner()});
+    program.params.push_back({home.param(), home.buffer(), home.offset(), home.owner(), home.segment()});
   }
   for (const pb::ConstantHome& home : in.constants()) program.constants.emplace_back(home.constant(), home.buffer());
   program.stats_buffer = in.stats_buffer();
@@ -147,6 +148,7 @@ RankEntry get_rank(const pb::RankEntry& in) {
   rank.shares = each(in.shares(), [](const pb::Shares& shares) {
     return each(shares.of_microbatch(), [](const pb::Share& share) { return Share{share.start(), share.count()}; });
   });
+  rank.segments = each(in.segments(), [](const pb::Segment& segment) { return Segment{segment.start(), segment.count()}; });
   rank.pieces = each(in.pieces(), [](const pb::Piece& piece) { return Piece{piece.offset(), piece.count()}; });
   return rank;
 }

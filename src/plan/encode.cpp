@@ -13,7 +13,7 @@ namespace {
 static_assert(static_cast<int>(DType::kU8) == pb::DTYPE_U8 && pb::DType_ARRAYSIZE == pb::DTYPE_U8 + 1);
 static_assert(static_cast<int>(Access::kReadWrite) == pb::ACCESS_READ_WRITE);
 static_assert(static_cast<int>(BufferKind::kStats) == pb::BUFFER_STATS);
-static_assert(static_cast<int>(Opcode::kUpdate) == pb::OPCODE_UPDATE);
+static_assert(static_cast<int>(Opcode::kAdd) == pb::OPCODE_ADD);
 static_assert(static_cast<int>(StreamKind::kLoad) == pb::STREAM_LOAD);
 static_assert(static_cast<int>(InitKind::kConstant) == pb::INIT_CONSTANT);
 static_assert(static_cast<int>(OptimizerKind::kAdamW) == pb::OPTIMIZER_ADAMW);
@@ -120,6 +120,7 @@ void put(const Instruction& instruction, pb::Instruction* out) {
   out->set_tag(instruction.tag);
   out->set_input(instruction.input);
   out->set_update(instruction.update);
+  out->set_segment(instruction.segment);
   out->set_dtype(number<pb::DType>(instruction.dtype));
   out->set_scale(instruction.scale);
   out->set_tensor(instruction.tensor);
@@ -137,6 +138,7 @@ void put(const Program& program, pb::Program* out) {
     to->set_buffer(home.buffer);
     to->set_offset(home.offset);
     to->set_owner(home.owner);
+    to->set_segment(home.segment);
   }
   for (const auto& [constant, buffer] : program.constants) {
     pb::ConstantHome* to = out->add_constants();
@@ -164,6 +166,11 @@ void put(const RankEntry& rank, pb::RankEntry* out) {
     pb::Piece* to = out->add_pieces();
     to->set_offset(piece.offset);
     to->set_count(piece.count);
+  }
+  for (const Segment& segment : rank.segments) {
+    pb::Segment* to = out->add_segments();
+    to->set_start(segment.start);
+    to->set_count(segment.count);
   }
 }
 

@@ -14,11 +14,11 @@ constexpr std::array<std::string_view, 9> kBufferKindNames = {
 };
 static_assert(kBufferKindNames.size() == static_cast<size_t>(BufferKind::kStats) + 1);
 
-constexpr std::array<std::string_view, 13> kOpcodeNames = {
+constexpr std::array<std::string_view, 14> kOpcodeNames = {
     "compute",    "send",      "recv", "all_reduce", "reduce_scatter", "all_gather", "all_to_all",
-    "broadcast",  "zero",      "copy", "load_batch", "norm",           "update",
+    "broadcast",  "zero",      "copy", "load_batch", "norm",           "update", "add",
 };
-static_assert(kOpcodeNames.size() == static_cast<size_t>(Opcode::kUpdate) + 1);
+static_assert(kOpcodeNames.size() == static_cast<size_t>(Opcode::kAdd) + 1);
 
 }  // namespace
 

@@ -17,7 +17,7 @@
 
 namespace piper::plan {
 
-inline constexpr int32_t kFormatVersion = 1;
+inline constexpr int32_t kFormatVersion = 2;
 // Every arena offset and every parameter in a bucket starts at a multiple of this many bytes.
 inline constexpr int64_t kAlignment = 64;
 
@@ -111,6 +111,7 @@ enum class Opcode : uint8_t {
   kNorm,       // stats[0] += scale * sum of squares of ranges 0..k-2 (f32), stats[1] += scale * count of non-finite; the
                // last range is stats
   kUpdate,     // optimizer step of one bucket, or advance of its statistics: ranges param, grad, states..., stats
+  kAdd,        // range 1 += range 0, f32
 };
 std::string opcode_name(Opcode opcode);
 
@@ -139,6 +140,7 @@ struct Instruction {
   int32_t tag = 0;          // kSend, kRecv: channel and message; equal on both sides, unique per (peer pair) and step
   int32_t input = -1;       // kLoadBatch: index into Plan::inputs
   int32_t update = -1;      // kUpdate: index into Plan::updates
+  int32_t segment = -1;       // kUpdate: index into RankEntry::segments, what of the bucket the ranges hold; -1: all of it
   double scale = 1;         // kNorm: 1 / number of ranks that hold the ranges, so that the sum over ranks counts each once
   DType dtype = DType::kF32;  // element type for reductions
   std::string tensor;         // what travels or is reduced, for humans and for matching
@@ -150,8 +152,9 @@ struct Instruction {
 struct ParamHome {
   int32_t param = -1;   // index into Plan::params
   int32_t buffer = -1;  // of kind kParameter
-  int64_t offset = 0;   // bytes
-  bool owner = false;   // this class saves it (its lowest rank does)
+  int64_t offset = 0;   // bytes; of a home in a segment: from the bucket's start, of which the buffer holds a part
+  bool owner = false;   // this class saves it (its lowest rank does, or those that together have all segments)
+  int32_t segment = -1;   // index into RankEntry::segments, -1: the buffer holds the whole bucket
   friend bool operator==(const ParamHome&, const ParamHome&) = default;
 };
 
@@ -183,6 +186,13 @@ struct Piece {
   friend bool operator==(const Piece&, const Piece&) = default;
 };
 
+// The part of a bucket that a rank holds, in elements: [start, start + count).
+struct Segment {
+  int64_t start = 0;
+  int64_t count = 0;
+  friend bool operator==(const Segment&, const Segment&) = default;
+};
+
 struct RankEntry {
   int32_t program = 0;
   std::vector<int64_t> coordinates;  // on the mesh
@@ -190,6 +200,7 @@ struct RankEntry {
   std::vector<int32_t> groups;       // indices into Plan::groups
   std::vector<std::vector<Share>> shares;  // [share][microbatch]
   std::vector<Piece> pieces;
+  std::vector<Segment> segments;
   friend bool operator==(const RankEntry&, const RankEntry&) = default;
 };
 

@@ -112,6 +112,9 @@ std::string rank_table(const Plan& plan) {
     for (size_t i = 0; i < rank.pieces.size(); i++) {
       text += fmt::format(", piece {}: {}-{}", i, rank.pieces[i].offset, rank.pieces[i].offset + rank.pieces[i].count);
     }
+    for (size_t i = 0; i < rank.segments.size(); i++) {
+      text += fmt::format(", segment {}: {}-{}", i, rank.segments[i].start, rank.segments[i].start + rank.segments[i].count);
+    }
     text += "\n";
   }
   if (plan.ranks.size() > kRanksShown) text += fmt::format("  and {} more\n", plan.ranks.size() - kRanksShown);
@@ -181,8 +184,8 @@ std::string program_text(const Plan& plan, size_t p) {
   }
   text += " homes\n";
   for (const ParamHome& home : program.params) {
-    text += fmt::format("        {} at {}+{}{}\n", plan.params[home.param].name, program.buffers[home.buffer].name, home.offset,
-                        home.owner ? ", saved here" : "");
+    text += fmt::format("        {} at {}+{}{}{}\n", plan.params[home.param].name, program.buffers[home.buffer].name, home.offset,
+                        home.segment < 0 ? "" : fmt::format(" of segment {}", home.segment), home.owner ? ", saved here" : "");
   }
   for (const auto& [constant, buffer] : program.constants) {
     text += fmt::format("        {} at {}\n", plan.constants[constant].name, program.buffers[buffer].name);

@@ -58,6 +58,7 @@ std::string action_text(const Plan& plan, int r, const Instruction& instruction)
     case Opcode::kUpdate: return fmt::format("update `{}`", plan.updates[instruction.update].name);
     case Opcode::kZero:
     case Opcode::kCopy:
+    case Opcode::kAdd:
     case Opcode::kNorm: break;
   }
   std::string text = opcode_name(instruction.opcode);

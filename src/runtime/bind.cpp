@@ -131,6 +131,7 @@ Expected<void> Binder::bind_instruction(const Instruction& in, int32_t index) {
   bound.scale = in.scale;
   bound.input = in.input;
   bound.update = in.update;
+  if (in.segment >= 0) bound.segment_start = entry_.segments[static_cast<size_t>(in.segment)].start;
   bound.tag = static_cast<uint32_t>(in.tag);
   if (in.peer >= 0) bound.peer = entry_.peers[static_cast<size_t>(in.peer)];
   if (in.group >= 0) bound.group = entry_.groups[static_cast<size_t>(in.group)];

@@ -44,6 +44,7 @@ struct BoundInstruction {
   // because every program is a projection of one order.
   uint32_t tag = 0;
   int64_t sample_start = 0, sample_count = 0;  // of the step's global batch
+  int64_t segment_start = 0;  // of an update: first element of the bucket in its ranges
   double scale = 1;
 };
 

@@ -20,6 +20,13 @@ size_t elements_of(const BoundRange& range, ir::DType dtype) {
   return range.bytes / static_cast<size_t>(ir::dtype_size(dtype));
 }
 
+void add(const BoundRange& from, const BoundRange& to) {
+  const float* in = reinterpret_cast<const float*>(from.data);
+  float* out = reinterpret_cast<float*>(to.data);
+  const size_t elements = elements_of(from, ir::DType::kF32);
+  for (size_t i = 0; i < elements; i++) out[i] += in[i];
+}
+
 }  // namespace
 
 Expected<void> Executor::execute(const BoundInstruction& instruction, const BoundStream& stream) {
@@ -40,6 +47,7 @@ Expected<void> Executor::execute(const BoundInstruction& instruction, const Boun
                         ranges[0].data);
     case Opcode::kNorm: add_norm(instruction); return {};
     case Opcode::kUpdate: return update(instruction);
+    case Opcode::kAdd: add(ranges[0], ranges[1]); return {};
   }
   return {};
 }
@@ -86,7 +94,7 @@ void Executor::add_norm(const BoundInstruction& instruction) {
 Expected<void> Executor::update(const BoundInstruction& instruction) {
   const std::span<const BoundRange> ranges(bound_.ranges.data() + instruction.first_range,
                                            instruction.end_range - instruction.first_range);
-  const StepDecision decision = apply_update(plan_, instruction.update, ranges, context_);
+  const StepDecision decision = apply_update(plan_, instruction.update, ranges, instruction.segment_start, context_);
   if (decision.verdict == Verdict::kStop) {
     return support::user_error("the gradients of step " + std::to_string(context_.step) + " are not finite",
                                "with `on_nonfinite skip` training would go on without this step");

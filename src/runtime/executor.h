@@ -45,6 +45,7 @@ class Executor {
   // The statistics that the last step left; nullptr when the program keeps none.
   const double* stats() const;
   const plan::Program& program() const { return program_; }
+  int rank() const { return transport_.rank(); }
   int64_t bytes_sent_per_step() const { return bound_.bytes_sent; }
 
  private:

@@ -34,7 +34,7 @@ void advance(const plan::Update& update, std::span<const BoundRange> ranges) {
 
 }  // namespace
 
-StepDecision apply_update(const plan::Plan& plan, int32_t update, std::span<const BoundRange> ranges,
+StepDecision apply_update(const plan::Plan& plan, int32_t update, std::span<const BoundRange> ranges, int64_t start,
                           const StepContext& context) {
   const StepDecision decision = decide(plan, reinterpret_cast<const double*>(ranges.back().data));
   if (decision.verdict != Verdict::kApply) return decision;
@@ -50,16 +50,18 @@ StepDecision apply_update(const plan::Plan& plan, int32_t update, std::span<cons
   float *w = floats(0), *g = floats(1), *m = floats(2), *v = floats(3);
   ops::UpdateStep step{learning_rate(config.lr, plan.schedule, context.step), config.beta1, config.beta2, config.eps, 0,
                        config.momentum, config.nesterov, context.applied + 1, decision.scale};
+  const int64_t held = static_cast<int64_t>(ranges[0].bytes / sizeof(float));
   for (const plan::UpdateRun& run : plan.updates[static_cast<size_t>(update)].runs) {
     step.weight_decay = run.decay ? config.weight_decay : 0;
-    const int64_t n = run.end - run.begin;
+    const int64_t begin = std::max<int64_t>(run.begin - start, 0), n = std::min(run.end - start, held) - begin;
+    if (n <= 0) continue;
     switch (config.kind) {
-      case plan::OptimizerKind::kSgd: ops::sgd(w + run.begin, g + run.begin, at(m, run.begin), n, step); break;
+      case plan::OptimizerKind::kSgd: ops::sgd(w + begin, g + begin, at(m, begin), n, step); break;
       case plan::OptimizerKind::kAdam:
-        ops::adam(w + run.begin, g + run.begin, at(m, run.begin), at(v, run.begin), n, step);
+        ops::adam(w + begin, g + begin, at(m, begin), at(v, begin), n, step);
         break;
       case plan::OptimizerKind::kAdamW:
-        ops::adamw(w + run.begin, g + run.begin, at(m, run.begin), at(v, run.begin), n, step);
+        ops::adamw(w + begin, g + begin, at(m, begin), at(v, begin), n, step);
         break;
     }
   }

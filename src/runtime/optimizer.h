@@ -26,8 +26,9 @@ struct StepDecision {
 // From the statistics of a step. They are the same on all ranks, and so is the decision.
 StepDecision decide(const plan::Plan& plan, const double* stats);
 
-// Runs one kUpdate: ranges are parameter, gradient, states and statistics. Does nothing unless the verdict is kApply.
-StepDecision apply_update(const plan::Plan& plan, int32_t update, std::span<const BoundRange> ranges,
+// Runs one kUpdate: ranges are parameter, gradient, states and statistics; the first three hold the bucket's elements from
+// `start` on. Does nothing unless the verdict is kApply.
+StepDecision apply_update(const plan::Plan& plan, int32_t update, std::span<const BoundRange> ranges, int64_t start,
                           const StepContext& context);
 
 }  // namespace piper::runtime

@@ -1,6 +1,7 @@
 #include "runtime/save.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -23,79 +24,99 @@ uint64_t tag_of(FileTag file, size_t item) {
   return uint64_t{1} << 63 | static_cast<uint64_t>(file) << 32 | static_cast<uint64_t>(item);
 }
 
-// Where a file's tensor lies: on which rank, in which buffer of its program.
+// Bytes of a tensor as kernels read it, on a rank.
+struct Piece {
+  int rank = -1;
+  int32_t buffer = -1;
+  int64_t in_buffer = 0, in_param = 0, bytes = 0;
+};
+
+// A file's tensor, and where it lies.
 struct Source {
   TensorInfo info;
   int32_t param = -1;
-  int rank = -1;
-  int32_t buffer = -1;
-  int64_t offset = 0;
+  std::vector<Piece> pieces;
 };
 
-struct Place {
-  int32_t buffer = -1;
-  int64_t offset = 0;
-};
+// Where a program has the values of a home.
+std::optional<ParamHome> weight_place(const plan::Plan&, const Program&, const ParamHome& home) { return home; }
 
-Place weight_place(const plan::Plan&, const Program&, const ParamHome& home) { return {home.buffer, home.offset}; }
-
-// The update that changes the whole parameter pairs it with its gradient.
-std::optional<Place> gradient_place(const plan::Plan& plan, const Program& program, const ParamHome& home) {
+// The update that changes the whole parameter, or the segment of it, pairs it with its gradient.
+std::optional<ParamHome> gradient_place(const plan::Plan& plan, const Program& program, const ParamHome& home) {
   const plan::Param& param = plan.params[static_cast<size_t>(home.param)];
   if (!param.trainable) return std::nullopt;
   const int64_t bytes = ir::num_elements(param.shape) * ir::dtype_size(param.dtype);
   for (const plan::Instruction& in : program.instructions) {
-    if (in.opcode != plan::Opcode::kUpdate) continue;
+    if (in.opcode != plan::Opcode::kUpdate || in.ranges[0].buffer != home.buffer || in.segment != home.segment) continue;
     const plan::BufferRange &values = in.ranges[0], &gradients = in.ranges[1];
+    ParamHome place = home;
+    place.buffer = gradients.buffer;
+    if (home.segment >= 0) return place;
     const int64_t begin = home.offset - values.offset;
-    if (values.buffer == home.buffer && begin >= 0 && begin + bytes <= values.fixed) {
-      return Place{gradients.buffer, gradients.offset + begin};
-    }
+    place.offset = gradients.offset + begin;
+    if (begin >= 0 && begin + bytes <= values.fixed) return place;
   }
   return std::nullopt;
 }
 
-// Per parameter the rank that writes it: the lowest of a program that owns it, else the lowest that holds it. `place`
-// gives where in that program, or nothing when the program cannot tell.
+// The pieces of a parameter on the ranks of a program, ascending: of equal ones the lowest rank's.
+std::vector<Piece> pieces_of(const plan::Plan& plan, int32_t program, const ParamHome& place) {
+  const plan::Param& param = plan.params[static_cast<size_t>(place.param)];
+  std::vector<Piece> pieces;
+  for (int rank = 0; rank < plan.world_size(); rank++) {
+    if (plan.ranks[static_cast<size_t>(rank)].program != program) continue;
+    const std::optional<SegmentPart> part = segment_part(plan, rank, place);
+    if (!part) return {{rank, place.buffer, place.offset, 0, ir::num_elements(param.shape) * ir::dtype_size(param.dtype)}};
+    const bool known = std::any_of(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.in_param == part->in_param; });
+    if (part->bytes > 0 && !known) pieces.push_back({rank, place.buffer, part->in_buffer, part->in_param, part->bytes});
+  }
+  return pieces;
+}
+
+// Per parameter who writes it: the ranks of a program that owns it, else of the lowest that holds it. `place` gives where
+// in that program, or nothing when the program cannot tell.
 template <class PlaceFn>
 std::vector<Source> find_sources(const plan::Plan& plan, const PlaceFn& place) {
   std::vector<int> lowest(plan.programs.size(), -1);
   for (int rank = plan.world_size() - 1; rank >= 0; rank--) {
     lowest[static_cast<size_t>(plan.ranks[static_cast<size_t>(rank)].program)] = rank;
   }
-  std::vector<Source> best(plan.params.size());
-  std::vector<bool> owned(plan.params.size(), false);
+  struct Choice {
+    int32_t program = -1;
+    ParamHome place;
+    bool owned = false;
+  };
+  std::vector<Choice> best(plan.params.size());
   for (size_t p = 0; p < plan.programs.size(); p++) {
     if (lowest[p] < 0) continue;
     for (const ParamHome& home : plan.programs[p].params) {
-      const size_t index = static_cast<size_t>(home.param);
-      Source& source = best[index];
-      const bool better = source.rank < 0 || (home.owner && !owned[index]) ||
-                          (home.owner == owned[index] && lowest[p] < source.rank);
-      if (!better) continue;
-      const std::optional<Place> at = place(plan, plan.programs[p], home);
-      if (!at) continue;
-      const plan::Param& param = plan.params[index];
-      source = {{param.name, param.dtype, param.shape}, home.param, lowest[p], at->buffer, at->offset};
-      if (param.transposed) std::reverse(source.info.shape.begin(), source.info.shape.end());
-      owned[index] = home.owner;
+      Choice& choice = best[static_cast<size_t>(home.param)];
+      const bool better = choice.program < 0 || (home.owner && !choice.owned) ||
+                          (home.owner == choice.owned && lowest[p] < lowest[static_cast<size_t>(choice.program)]);
+      const std::optional<ParamHome> at = better ? place(plan, plan.programs[p], home) : std::nullopt;
+      if (at) choice = {static_cast<int32_t>(p), *at, home.owner};
     }
   }
-  std::erase_if(best, [](const Source& source) { return source.rank < 0; });
-  std::sort(best.begin(), best.end(), [](const Source& a, const Source& b) { return stored_before(a.info, b.info); });
-  return best;
+  std::vector<Source> sources;
+  for (const Choice& choice : best) {
+    if (choice.program < 0) continue;
+    const plan::Param& param = plan.params[static_cast<size_t>(choice.place.param)];
+    sources.push_back({{param.name, param.dtype, param.shape}, choice.place.param, pieces_of(plan, choice.program, choice.place)});
+    if (param.transposed) std::reverse(sources.back().info.shape.begin(), sources.back().info.shape.end());
+  }
+  std::sort(sources.begin(), sources.end(), [](const Source& a, const Source& b) { return stored_before(a.info, b.info); });
+  return sources;
 }
 
-Expected<void> send_tensors(const plan::Plan& plan, const Executor& executor, Transport& transport,
-                            const std::vector<Source>& sources, FileTag file) {
-  std::vector<std::byte> values;
-  for (size_t i = 0; i < sources.size(); i++) {
-    const Source& source = sources[i];
-    if (source.rank != transport.rank()) continue;
-    values.resize(static_cast<size_t>(ir::num_elements(source.info.shape) * ir::dtype_size(source.info.dtype)));
-    to_named_layout(plan.params[static_cast<size_t>(source.param)], executor.buffer(source.buffer) + source.offset,
-                    values.data());
-    if (auto sent = transport.send(0, tag_of(file, i), values.data(), values.size()); !sent) return sent;
+Expected<void> send_tensors(const Executor& executor, Transport& transport, const std::vector<Source>& sources, FileTag file) {
+  size_t item = 0;
+  for (const Source& source : sources) {
+    for (const Piece& piece : source.pieces) {
+      const uint64_t tag = tag_of(file, item++);
+      if (piece.rank != transport.rank()) continue;
+      auto sent = transport.send(0, tag, executor.buffer(piece.buffer) + piece.in_buffer, static_cast<size_t>(piece.bytes));
+      if (!sent) return sent;
+    }
   }
   return {};
 }
@@ -106,18 +127,23 @@ Expected<void> write_tensors(const plan::Plan& plan, const Executor& executor, T
   for (const Source& source : sources) infos.push_back(source.info);
   auto writer = SafetensorsWriter::create(path, infos);
   if (!writer) return tl::make_unexpected(writer.error());
-  std::vector<std::byte> values;
-  for (size_t i = 0; i < sources.size(); i++) {
-    const Source& source = sources[i];
+  std::vector<std::byte> values, named;
+  size_t item = 0;
+  for (const Source& source : sources) {
     values.resize(static_cast<size_t>(ir::num_elements(source.info.shape) * ir::dtype_size(source.info.dtype)));
-    if (source.rank != 0) {
-      auto received = transport.recv(source.rank, tag_of(file, i), values.data(), values.size());
-      if (!received) return received;
-    } else {
-      to_named_layout(plan.params[static_cast<size_t>(source.param)], executor.buffer(source.buffer) + source.offset,
-                      values.data());
+    named.resize(values.size());
+    for (const Piece& piece : source.pieces) {
+      const uint64_t tag = tag_of(file, item++);
+      std::byte* to = values.data() + piece.in_param;
+      if (piece.rank != 0) {
+        auto received = transport.recv(piece.rank, tag, to, static_cast<size_t>(piece.bytes));
+        if (!received) return received;
+      } else {
+        std::memcpy(to, executor.buffer(piece.buffer) + piece.in_buffer, static_cast<size_t>(piece.bytes));
+      }
     }
-    if (auto written = writer->append(values.data(), values.size()); !written) return written;
+    to_named_layout(plan.params[static_cast<size_t>(source.param)], values.data(), named.data());
+    if (auto written = writer->append(named.data(), named.size()); !written) return written;
   }
   return writer->finish();
 }
@@ -125,7 +151,7 @@ Expected<void> write_tensors(const plan::Plan& plan, const Executor& executor, T
 Expected<void> save_tensors(const plan::Plan& plan, const Executor& executor, Transport& transport,
                             const std::vector<Source>& sources, FileTag file, const std::string& path) {
   return transport.rank() == 0 ? write_tensors(plan, executor, transport, sources, file, path)
-                               : send_tensors(plan, executor, transport, sources, file);
+                               : send_tensors(executor, transport, sources, file);
 }
 
 }  // namespace

@@ -90,6 +90,14 @@ Expected<void> check_model(const plan::Plan& plan, const std::string& given) {
                     "name the right file with `--model FILE`, or compile the plan again");
 }
 
+std::optional<SegmentPart> segment_part(const plan::Plan& plan, int rank, const plan::ParamHome& home) {
+  if (home.segment < 0) return std::nullopt;
+  const plan::Segment& segment = plan.ranks[static_cast<size_t>(rank)].segments[static_cast<size_t>(home.segment)];
+  const int64_t bytes = bytes_of(plan.params[static_cast<size_t>(home.param)]);
+  const int64_t from = segment.start * 4, begin = std::max(home.offset, from), end = std::min(home.offset + bytes, from + segment.count * 4);
+  return SegmentPart{begin - home.offset, begin - from, std::max<int64_t>(0, end - begin)};
+}
+
 Expected<void> load_weights(const plan::Plan& plan, const std::string& given_model, const Executor& executor) {
   const plan::Program& program = executor.program();
   for (const auto& [constant, buffer] : program.constants) {
@@ -97,9 +105,16 @@ Expected<void> load_weights(const plan::Plan& plan, const std::string& given_mod
     std::copy(bytes.begin(), bytes.end(), executor.buffer(buffer));
   }
   std::optional<frontend::InitializerReader> reader;
+  std::vector<std::byte> whole;  // a parameter of which this rank holds a part
   for (const plan::ParamHome& home : program.params) {
     const Param& param = plan.params[static_cast<size_t>(home.param)];
     std::byte* out = executor.buffer(home.buffer) + home.offset;
+    const std::optional<SegmentPart> part = segment_part(plan, executor.rank(), home);
+    if (part) {
+      if (part->bytes == 0) continue;
+      whole.resize(static_cast<size_t>(bytes_of(param)));
+      out = whole.data();
+    }
     if (param.init == InitKind::kFromModel && !reader) {
       if (auto checked = check_model(plan, given_model); !checked) return checked;
       auto opened = frontend::InitializerReader::open(model_path(plan, given_model));
@@ -109,6 +124,7 @@ Expected<void> load_weights(const plan::Plan& plan, const std::string& given_mod
     auto filled = param.init == InitKind::kFromModel ? read_initializer(param, *reader, out)
                                                      : fill_by_rule(param, plan.seed, out);
     if (!filled) return filled;
+    if (part) std::memcpy(executor.buffer(home.buffer) + part->in_buffer, whole.data() + part->in_param, static_cast<size_t>(part->bytes));
   }
   return {};
 }

@@ -1,6 +1,7 @@
 // Initial values of what a rank holds: parameters from the model file or by rule, and the model's constants.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "plan/plan.h"
@@ -18,6 +19,12 @@ support::Expected<void> check_model(const plan::Plan& plan, const std::string& g
 
 // Fills the parameters and constants that the rank's program holds. The rest of its memory is zero from the start.
 support::Expected<void> load_weights(const plan::Plan& plan, const std::string& given_model, const Executor& executor);
+
+// Which bytes of a parameter a rank holds where, of a home in a segment; nothing when the home holds all of it.
+struct SegmentPart {
+  int64_t in_param = 0, in_buffer = 0, bytes = 0;
+};
+std::optional<SegmentPart> segment_part(const plan::Plan& plan, int rank, const plan::ParamHome& home);
 
 // The bytes of a tensor of `param`, turned between the layout that kernels read and the layout that its name stands for.
 // Without Param::transposed the layouts are equal and it copies.

@@ -13,7 +13,6 @@ namespace piper::verify {
 
 namespace {
 
-using plan::BufferRange;
 using plan::Instruction;
 using plan::Opcode;
 using plan::ParamHome;
@@ -69,80 +68,15 @@ void check_chunks(const Plan& plan, const std::vector<Samples>& microbatches, Fi
   }
 }
 
-// What changes the bytes of a parameter's home in a program.
-struct Writers {
-  Coverage updated;        // bytes within the buffer, by runs of updates
-  bool as_meant = true;    // by the optimizer, or as the statistics that the parameter is
-  bool otherwise = false;  // by a gather or a message: then an update elsewhere feeds them
-  int example = -1;
-};
-
-Writers writers_of(const Plan& plan, const Program& program, const ParamHome& home, int64_t bytes) {
-  const plan::Param& param = plan.params[home.param];
-  Writers writers;
-  int64_t begin = home.offset, end = home.offset + bytes;
-  for (size_t i = 0; i < program.instructions.size(); i++) {
-    const Instruction& instruction = program.instructions[i];
-    for (size_t r = 0; r < instruction.ranges.size(); r++) {
-      const BufferRange& range = instruction.ranges[r];
-      // Ranges of parameters do not depend on samples: nothing else would be the same on all ranks.
-      bool touches = range.buffer == home.buffer && range.offset < end && begin < range.offset + range.fixed;
-      if (!touches || range.access == plan::Access::kRead) continue;
-      writers.example = static_cast<int>(i);
-      if (instruction.opcode != Opcode::kUpdate || r != 0) {
-        writers.otherwise = true;
-        continue;
-      }
-      for (const plan::UpdateRun& run : plan.updates[instruction.update].runs) {
-        int64_t from = std::max(begin, range.offset + run.begin * 4), to = std::min(end, range.offset + run.end * 4);
-        if (from >= to) continue;
-        writers.updated.add({from, to});
-        const bool statistics = plan.updates[instruction.update].statistics;
-        if (statistics != param.statistics || (statistics && run.kept != param.kept)) writers.as_meant = false;
-      }
-    }
-  }
-  return writers;
-}
-
-int first_rank(const Plan& plan, size_t program) {
-  for (size_t r = 0; r < plan.ranks.size(); r++) {
-    if (static_cast<size_t>(plan.ranks[r].program) == program) return static_cast<int>(r);
-  }
-  return -1;
-}
-
-void check_home(const Plan& plan, int rank, const Program& program, const ParamHome& home, Findings& findings) {
-  const plan::Param& param = plan.params[home.param];
-  int64_t bytes = plan::tensor_bytes(param.dtype, param.shape);
-  Writers writers = writers_of(plan, program, home, bytes);
-  auto complain = [&](const std::string& what) {
-    findings.add(Code::E0607, rank, writers.example, fmt::format("parameter `{}` in program `{}` {}", param.name, program.name, what));
-  };
-  if (!param.trainable && !param.statistics) {
-    if (writers.example >= 0) complain("is frozen but written");
-    return;
-  }
-  bool contributes = std::any_of(plan.contract.contributions.begin(), plan.contract.contributions.end(),
-                                 [&](const plan::Contribution& c) { return c.param == home.param; });
-  if (writers.otherwise || bytes == 0 || (!contributes && writers.example < 0)) return;
-  if (writers.updated.empty()) return complain("is never updated");
-  std::string wrong = writers.updated.differs({home.offset, home.offset + bytes}, 1);
-  if (!writers.as_meant)
-    complain(param.statistics ? "holds statistics, but is not advanced as such"
-                              : "is updated as if it held statistics");
-  if (!wrong.empty()) complain("is not updated exactly once: it has " + wrong + " (in bytes)");
-}
-
 void check_params(const Plan& plan, Findings& findings) {
   std::vector<int> homes(plan.params.size(), 0), owners(plan.params.size(), 0);
   for (size_t p = 0; p < plan.programs.size(); p++) {
-    int rank = first_rank(plan, p);
-    if (rank < 0) continue;
+    const bool runs = std::any_of(plan.ranks.begin(), plan.ranks.end(),
+                                  [&](const plan::RankEntry& rank) { return static_cast<size_t>(rank.program) == p; });
+    if (!runs) continue;
     for (const ParamHome& home : plan.programs[p].params) {
       homes[home.param]++;
       owners[home.param] += home.owner ? 1 : 0;
-      check_home(plan, rank, plan.programs[p], home, findings);
     }
   }
   for (size_t i = 0; i < plan.params.size(); i++) {

@@ -1,17 +1,9 @@
-// Gradients and statistics are complete, and complete once, where they are used.
-//
-// For every trainable parameter (and statistic that steps advance) whose gradient kernels accumulate: the kernels cover
-// every sample of every microbatch as often as the contract has contributions; what norms and updates read is the sum
-// of the contributions of all holders, each once; and over all ranks the norm counts it once. Likewise for the counts
-// of valid targets that scale the gradients, for the sums of the loss, and for the norm itself.
-//
-// Gradients that reach their update in another way (reduce-scattered shards) are not covered by this proof.
+// What scales and reports gradients is complete, and complete once, where it is used: the counts of valid targets, the
+// sums of the loss, the norm. The gradients themselves are followed in flow.cpp.
 #include <fmt/format.h>
 
-#include <cmath>
-
-#include "plan/check.h"
 #include "verify/accounts.h"
+#include "verify/flow.h"
 
 namespace piper::verify {
 
@@ -34,26 +26,7 @@ bool put_common(Opcode opcode, int instruction, std::vector<Entry>* ledger) {
 class Proof {
  public:
   Proof(const Plan& plan, Accounts& accounts, Findings& findings)
-      : plan_(plan), accounts_(accounts), findings_(findings), contributions_(plan.params.size(), 0) {
-    for (const plan::Contribution& c : plan.contract.contributions) contributions_[c.param]++;
-  }
-
-  void check_param(int param) {
-    std::vector<Place> places;
-    for (size_t p = 0; p < plan_.programs.size(); p++) {
-      if (accounts_.ranks(static_cast<int>(p)).empty()) continue;
-      for (const plan::ParamHome& home : plan_.programs[p].params) {
-        if (home.param == param && !find_gradient(static_cast<int>(p), home, &places)) return;
-      }
-    }
-    if (places.empty()) return;
-    const bool statistics = plan_.params[param].statistics;
-    std::string name = (statistics ? "the contributions to `" : "the gradient of `") + plan_.params[param].name + "`";
-    accounts_.check_whole(name, places);
-    accounts_.check_samples(name, places, contributions_[param]);
-    check_total(name, places);
-    check_normed(name, places, statistics ? 0 : 1);
-  }
+      : plan_(plan), accounts_(accounts), findings_(findings) {}
 
   // The sum and the count of a term of the loss, as all ranks report them after the step, and as computations use them.
   void check_loss(const plan::LossTerm& term) {
@@ -133,64 +106,6 @@ class Proof {
     return places;
   }
 
-  // Adds the gradient of a home; false when it reaches the update in a way that this proof does not cover.
-  bool find_gradient(int p, const plan::ParamHome& home, std::vector<Place>* out) {
-    const plan::Param& param = plan_.params[home.param];
-    int64_t begin = home.offset, end = home.offset + plan::tensor_bytes(param.dtype, param.shape);
-    if (begin == end) return true;
-    for (int i : accounts_.touching(p, home.buffer)) {
-      const Instruction& update = plan_.programs[p].instructions[i];
-      if (update.opcode != Opcode::kUpdate) continue;
-      const BufferRange& value = update.ranges[0];
-      if (value.buffer != home.buffer || value.offset > begin || end > value.offset + value.fixed) continue;
-      const BufferRange& gradient = update.ranges[1];
-      int64_t shift = gradient.offset - value.offset;
-      Place place = accounts_.place(p, gradient.buffer, begin + shift, end + shift);
-      for (const Use& use : place.uses) {
-        Opcode opcode = accounts_.at(place, use).opcode;
-        bool known = opcode == Opcode::kCompute || opcode == Opcode::kAllReduce || opcode == Opcode::kZero || opcode == Opcode::kBroadcast;
-        if (!known && use.writes) return false;
-      }
-      out->push_back(std::move(place));
-      return true;
-    }
-    return false;
-  }
-
-  void check_total(const std::string& name, const std::vector<Place>& places) {
-    Ledgers ledgers;
-    uint64_t total = 0;
-    for (const Place& place : places) {
-      for (int rank : accounts_.ranks(place.program)) {
-        for (const Use& use : place.uses) {
-          if (put_common(accounts_.at(place, use).opcode, use.instruction, &ledgers[rank])) continue;
-          if (!use.writes) ledgers[rank].push_back({Entry::Kind::kUse, use.instruction});
-          for (int k = 0; k < use.adds; k++) {
-            ledgers[rank].push_back({Entry::Kind::kAdd, use.instruction, fingerprint(rank, use.instruction)});
-            total += fingerprint(rank, use.instruction);
-          }
-        }
-      }
-    }
-    accounts_.check_seen(name, ledgers, total);
-  }
-
-  // A norm that leaves out a gradient clips too late; one that counts copies several times, or statistics, too early.
-  void check_normed(const std::string& name, const std::vector<Place>& places, int times) {
-    if (plan_.clip_norm <= 0 && !plan_.skip_nonfinite) return;
-    double weight = 0;
-    for (const Place& place : places) {
-      for (const Use& use : place.uses) {
-        const Instruction& instruction = accounts_.at(place, use);
-        if (instruction.opcode == Opcode::kNorm) weight += instruction.scale * static_cast<double>(accounts_.ranks(place.program).size());
-      }
-    }
-    if (std::abs(weight - times) < 1e-9) return;
-    findings_.add(
-        Code::E0607, -1, -1,
-        fmt::format("the norm counts {} {} times instead of {}", name, weight, times == 1 ? "once" : "never"));
-  }
-
   // The counts that scale gradients: copies, reduced over the ranks that counted, complete where computations read them.
   void check_copies(const std::string& name, const std::vector<Place>& places, uint64_t total) {
     Ledgers ledgers;
@@ -228,7 +143,6 @@ class Proof {
   const Plan& plan_;
   Accounts& accounts_;
   Findings& findings_;
-  std::vector<int> contributions_;  // to each parameter
 };
 
 }  // namespace
@@ -236,9 +150,7 @@ class Proof {
 void check_gradients(const Plan& plan, const Matches& matches, Effects& effects, Findings& findings) {
   Accounts accounts(plan, matches, effects, findings);
   Proof proof(plan, accounts, findings);
-  for (size_t i = 0; i < plan.params.size(); i++) {
-    if (plan.params[i].trainable || plan.params[i].statistics) proof.check_param(static_cast<int>(i));
-  }
+  check_flows(plan, matches, effects, accounts, findings);
   for (const plan::LossTerm& term : plan.loss) proof.check_loss(term);
   proof.check_sources();
   if (plan.clip_norm > 0 || plan.skip_nonfinite) proof.check_norm();

@@ -34,6 +34,11 @@ void Wiring::read(int instruction, int range, int writer, int writer_range) {
     current_[{range, fmt::format("`{}` from byte {}", program_.buffers[r.buffer].name, r.offset)}] = true;
     return;
   }
+  if (program_.buffers[r.buffer].kind == plan::BufferKind::kGradient) {
+    // A sum for a run of microbatches: who came before depends on the run.
+    current_[{range, fmt::format("a gradient from byte {}", r.offset)}] = true;
+    return;
+  }
   if (writer < 0) return;
   const BufferRange& w = program_.instructions[writer].ranges[writer_range];
   // Pieces of one message land behind each other: only whole ranges have comparable places.

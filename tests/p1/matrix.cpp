@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 namespace piper::p1 {
 
 namespace {
@@ -14,6 +16,8 @@ constexpr const char* kSmallSgd = "sgd(lr = 0.01, momentum = 0.9, nesterov = fal
 struct Shape {
   const char* strategy;
   int pp, dp, v;
+  int zero = 0;
+  int prefetch = 1;  // of the strategies that have it
 };
 
 // Strategies with their worlds 1, 2, 4, 8.
@@ -30,6 +34,13 @@ constexpr Shape kShapes[] = {
     {"interleaved_zb", 4, 1, 2}, {"interleaved_zb", 2, 2, 2}, {"zb_v", 1, 1, 2},     {"zb_v", 2, 1, 2},
     {"zb_v", 4, 1, 2},         {"zb_v", 2, 4, 2},         {"v_half", 2, 1, 2},      {"v_half", 4, 2, 2},
     {"v_min", 2, 2, 2},        {"v_min", 4, 1, 2},
+    // Sharded replicas; hsdp has pp groups of dp devices.
+    {"dp", 1, 2, 1, 1},        {"dp", 1, 4, 1, 2},        {"dp", 1, 3, 1, 2},       {"dp", 1, 8, 1, 1},
+    {"fsdp", 1, 2, 1, 3, 0},   {"fsdp", 1, 4, 1, 3, 1},   {"fsdp", 1, 3, 1, 3, 9},  {"hsdp", 2, 2, 1, 3, 1},
+    {"hsdp", 2, 4, 1, 3, 2},   {"gpipe", 2, 2, 1, 2},     {"gpipe", 2, 4, 1, 3},    {"1f1b", 2, 2, 1, 1},
+    {"1f1b", 2, 2, 1, 2},      {"1f1b", 4, 2, 1, 3},      {"1f1b", 2, 3, 1, 1},     {"interleaved", 2, 2, 2, 2},
+    {"interleaved_zero3", 2, 2, 2, 3, 0}, {"interleaved_zero3", 2, 2, 2, 3, 1}, {"zb_h1", 2, 2, 1, 3},
+    {"zb_v", 2, 2, 2, 2},      {"interleaved_zb", 2, 2, 2, 1}, {"v_half", 2, 2, 2, 3},
 };
 
 struct Cut {
@@ -50,19 +61,29 @@ Cell make_cell(const ModelCase& model, const Shape& shape, const Cut& cut, size_
   cell.model = model;
   cell.strategy = shape.strategy;
   cell.world = shape.pp * shape.dp;
-  const int microbatches = shape.dp == 8 && cut.microbatches > 1 ? 2 : cut.microbatches;
+  const int replicas = cell.strategy == "hsdp" ? shape.pp * shape.dp : shape.dp;
+  const int microbatches = replicas == 8 && cut.microbatches > 1 ? 2 : cut.microbatches;
   if (cell.strategy == "single") {
     cell.defines = {{"microbatches", std::to_string(microbatches)}};
-  } else if (cell.strategy == "dp") {
+  } else if (cell.strategy == "dp" || cell.strategy == "fsdp") {
     cell.defines = {{"dp", std::to_string(shape.dp)}, {"microbatches", std::to_string(microbatches)}};
+  } else if (cell.strategy == "hsdp") {
+    cell.defines = {{"groups", std::to_string(shape.pp)}, {"shards", std::to_string(shape.dp)}, {"microbatches", std::to_string(microbatches)}};
   } else {
     cell.defines = {{"pp", std::to_string(shape.pp)}, {"dp", std::to_string(shape.dp)}, {"microbatches", std::to_string(microbatches)}};
-    if (cell.strategy == "interleaved" || cell.strategy == "interleaved_zb" || cell.strategy == "looped_bfs") cell.defines["v"] = std::to_string(shape.v);
+    const std::set<std::string> virtual_stages = {"interleaved", "interleaved_zb", "interleaved_zero3", "looped_bfs"};
+    if (virtual_stages.count(cell.strategy)) cell.defines["v"] = std::to_string(shape.v);
+  }
+  if (shape.zero > 0) {
+    const std::set<std::string> always_three = {"fsdp", "hsdp", "interleaved_zero3"};
+    if (always_three.count(cell.strategy)) cell.defines["prefetch"] = std::to_string(shape.prefetch);
+    else cell.defines["zero"] = std::to_string(shape.zero);
+    cell.defines["bucket"] = "8KiB";  // so that the small models have several
   }
   cell.sets = model.sets;
   cell.sets["train.batch"] = std::to_string(cut.batch);
   cell.sets["train.optimizer"] = salt % 2 == 0 ? kAdamW : model.batch_norm ? kSmallSgd : kSgd;
-  if (model.batch_norm) cell.sets["train.coupled_groups"] = std::to_string(coupled_groups(cut, microbatches * shape.dp));
+  if (model.batch_norm) cell.sets["train.coupled_groups"] = std::to_string(coupled_groups(cut, microbatches * replicas));
   cell.sets["train.schedule"] = "constant(warmup = 0)";
   cell.sets["train.clip_norm"] = salt % 3 == 0 ? "0.5" : "100.0";
   cell.rendezvous = salt % 2 == 1;

@@ -78,14 +78,15 @@ class Filler {
   void fill(BufferRange& x) { auto& [a, b, c, d, e] = x; all(a, b, c, d, e); }
   void fill(Stream& x) { auto& [a, b, c, d] = x; all(a, b, c, d); }
   void fill(Instruction& x) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = x;
-    all(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = x;
+    all(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
   }
-  void fill(ParamHome& x) { auto& [a, b, c, d] = x; all(a, b, c, d); }
+  void fill(ParamHome& x) { auto& [a, b, c, d, e] = x; all(a, b, c, d, e); }
   void fill(Program& x) { auto& [a, b, c, d, e, f, g, h] = x; all(a, b, c, d, e, f, g, h); }
   void fill(Share& x) { auto& [a, b] = x; all(a, b); }
   void fill(Piece& x) { auto& [a, b] = x; all(a, b); }
-  void fill(RankEntry& x) { auto& [a, b, c, d, e, f] = x; all(a, b, c, d, e, f); }
+  void fill(Segment& x) { auto& [a, b] = x; all(a, b); }
+  void fill(RankEntry& x) { auto& [a, b, c, d, e, f, g] = x; all(a, b, c, d, e, f, g); }
   void fill(Group& x) { auto& [a, b] = x; all(a, b); }
   void fill(Param& x) { auto& [a, b, c, d, e, f, g, h, i, j, k] = x; all(a, b, c, d, e, f, g, h, i, j, k); }
   void fill(ConstantData& x) { auto& [a, b, c, d] = x; all(a, b, c, d); }
