@@ -181,8 +181,9 @@ void ProgramBuilder::emit_all_gather(NodeId id) {
   }
   int32_t from = master(b);
   for (size_t stage = bucket.depth(1); stage-- > bucket.depth(3);) {
+    // Of its own, so that the gradients of a step are there until the next.
     const int32_t to = stage == bucket.depth(3) ? params_home(b)
-                                                : bucket_buffer(b, BufferKind::kParameter, fmt::format("params of stage {}", stage), stage, false);
+                                                : bucket_buffer(b, BufferKind::kParameter, fmt::format("params of stage {}", stage), stage);
     emit_stage(id, Opcode::kAllGather, stage, from, to);
     from = to;
   }

@@ -69,7 +69,7 @@ struct Replicate {
   std::string reduce_stream = "reduce";
   std::string gather_stream = "gather";
   std::optional<DType> reduce_dtype;
-  int64_t prefetch = 1;
+  std::optional<int64_t> prefetch;  // 1 where nothing is said
   SourceSpan span;
 };
 

@@ -53,7 +53,7 @@ Settings settings_of(const TrainingDag& dag, const Strategy& strategy, ParamId p
       s.span = r.span;
       levels[r.axis] = std::max(levels[r.axis], r.zero);
       if (r.zero == 3) {
-        s.prefetch = std::min(s.prefetch, r.prefetch);
+        s.prefetch = std::min(s.prefetch, r.prefetch.value_or(1));
         s.gather_stream = r.gather_stream;
       } else if (r.zero > 0 && s.prefetch == std::numeric_limits<int64_t>::max()) {
         s.gather_stream = r.gather_stream;
@@ -117,6 +117,15 @@ std::vector<ParamId> backward_order(const TrainingDag& dag) {
   return order;
 }
 
+// Tags of the chunks that read a parameter.
+std::set<std::string> regions_reading(const TrainingDag& dag, ParamId param) {
+  std::set<std::string> regions;
+  for (const ir::Chunk& chunk : dag.chunks) {
+    if (std::find(chunk.params.begin(), chunk.params.end(), param) != chunk.params.end()) regions.insert(ir::to_string(chunk.tags));
+  }
+  return regions;
+}
+
 }  // namespace
 
 void bucket(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
@@ -124,7 +133,7 @@ void bucket(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
   for (const ir::Contribution& c : dag.contributions) updated.insert(c.param);
 
   // The open bucket of everything that a bucket's parameters have in common.
-  using Key = std::tuple<std::vector<ir::PlacementId>, bool, bool, std::string, std::string, std::string, int64_t>;
+  using Key = std::tuple<std::vector<ir::PlacementId>, bool, bool, std::string, std::string, std::string, int64_t, std::set<std::string>>;
   std::map<Key, size_t> open;
   for (ParamId p : backward_order(dag)) {
     const ir::Parameter& param = dag.model.params[p.index()];
@@ -136,10 +145,12 @@ void bucket(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
     const bool statistics = dag.statistics.count(p) > 0;
     std::vector<ir::ShardStage> stages = stages_of(dag, p, trainable, settings.levels);
     const bool gathers = !stages.empty() && stages.front().level == 3;
+    // What is gathered and scattered for a run of computes must not hold what they do not use.
+    const std::set<std::string> users = !stages.empty() && stages.front().level >= 2 ? regions_reading(dag, p) : std::set<std::string>{};
     std::string cut;
     for (const ir::ShardStage& s : stages) cut += fmt::format("{}:{} ", s.level, fmt::join(s.axes, ","));
     const Key key{dag.param_holders[p.index()], trainable, statistics, settings.stream,
-                  stages.empty() ? "" : settings.gather_stream, cut, gathers ? settings.prefetch : 0};
+                  stages.empty() ? "" : settings.gather_stream, cut, gathers ? settings.prefetch : 0, users};
     auto it = open.find(key);
     const bool full = it != open.end() && (dag.buckets[it->second].elements + padded) * 4 > settings.bytes;
     if (it == open.end() || full) {

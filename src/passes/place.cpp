@@ -142,7 +142,28 @@ class Placer {
       }
     }
     for (size_t i = 0; i < replicate_used.size(); ++i) {
-      if (!replicate_used[i]) report_no_match(dag_, strategy_.replicates[i].selector, diagnostics_);
+      const ir::Replicate& r = strategy_.replicates[i];
+      if (!replicate_used[i]) report_no_match(dag_, r.selector, diagnostics_);
+      else check_replicate(r);
+    }
+  }
+
+  // An axis along which every node stands at one place holds no replicas; what is never gathered has nothing to prefetch.
+  void check_replicate(const ir::Replicate& r) {
+    const ir::Axis& axis = dag_.mesh.axes[static_cast<size_t>(r.axis)];
+    const bool spanned = std::any_of(dag_.nodes.begin(), dag_.nodes.end(), [&](const Node& node) {
+      if (node.kind != NodeKind::kCompute || !matches(r.selector, node.tags)) return false;
+      const std::vector<int> axes = ir::spanned_axes(dag_.mesh, dag_.placements[node.placement.index()]);
+      return std::find(axes.begin(), axes.end(), r.axis) != axes.end();
+    });
+    if (axis.size > 1 && !spanned) {
+      diagnostics_
+          .report(Code::E0517, r.span, fmt::format("`{}` is no data axis of what this replicates: every operation is placed at one coordinate of it", axis.name))
+          .help("replicate over an axis that the places leave open");
+    }
+    if (r.prefetch && r.zero < 3) {
+      diagnostics_.report(Code::E0518, r.span, fmt::format("`prefetch {}` at `zero {}`: nothing is gathered before its use", *r.prefetch, r.zero))
+          .help("parameters are gathered with `zero 3`");
     }
   }
 

@@ -1,64 +1,13 @@
 // Equal numbers for what the strategy matrix does not hold: strategies written for one purpose, against one device.
-#include <fmt/format.h>
-#include <unistd.h>
-
-#include <catch2/catch.hpp>
-#include <filesystem>
-#include <fstream>
-
-#include "tests/p1/run_cell.h"
+#include "tests/compiler/strategy_file.h"
 
 using namespace piper::p1;
+using namespace piper::testing;
 
 namespace {
 
 constexpr const char* kMse = "mse(prediction = output \"prediction\", target = input \"y\")";
 constexpr const char* kTags = "tag layer = i where path \"layers.{i}.**\"\ntag stage = balanced(layer, 2)\n";
-
-// A strategy file that is there as long as the object.
-class StrategyFile {
- public:
-  explicit StrategyFile(const std::string& text) {
-    static int count = 0;
-    name_ = fmt::format("piper_test_{}_{}", getpid(), count++);
-    path_ = std::filesystem::temp_directory_path() / (name_ + ".piper");
-    std::ofstream(path_) << text;
-  }
-  ~StrategyFile() { std::filesystem::remove(path_); }
-  // As a cell names it: relative to strategies/, without the ending.
-  std::string stem() const { return std::filesystem::relative(path_, std::filesystem::absolute("strategies")).replace_extension("").string(); }
-
- private:
-  std::string name_;
-  std::filesystem::path path_;
-};
-
-std::string train(const std::string& loss, const std::string& optimizer, int batch, const std::string& more = "") {
-  return fmt::format("train {{ loss {}  optimizer {}  batch {}  {} }}\n", loss, optimizer, batch, more);
-}
-
-Cell cell_of(const StrategyFile& file, const std::string& model) {
-  Cell cell;
-  cell.model = {model, fmt::format("models/{0}/{0}.onnx", model), fmt::format("models/{}/data.safetensors", model), {}, 4};
-  cell.strategy = file.stem();
-  return cell;
-}
-
-// Runs both texts and compares everything.
-void check_equal(const std::string& model, const std::string& text, const std::string& reference) {
-  const StrategyFile a(text), b(reference);
-  const Result ours = run(cell_of(a, model), 3), theirs = run(cell_of(b, model), 3);
-  INFO(text);
-  INFO(ours.error << theirs.error);
-  REQUIRE(ours.error.empty());
-  REQUIRE(theirs.error.empty());
-  const Difference d = compare(ours, theirs);
-  INFO("largest difference in " << d.worst);
-  CHECK(d.loss < 1e-5);
-  CHECK(d.norm < 1e-5);
-  CHECK(d.gradients < 1e-5);
-  CHECK(d.weights < 1e-5);
-}
 
 }  // namespace
 

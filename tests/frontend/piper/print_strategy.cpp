@@ -68,7 +68,7 @@ std::string print(const ir::Strategy& s) {
   for (const ir::Place& p : s.places) text += format("place {} on {} stream {}\n", to_string(p.selector), devices(s, p.devices), p.p2p_stream);
   for (const ir::Replicate& r : s.replicates) {
     text += format("replicate {} over {} zero {} bucket {} streams {} {} dtype {} prefetch {}\n", to_string(r.selector), axis(s, r.axis), r.zero, r.bucket_bytes,
-                   r.reduce_stream, r.gather_stream, r.reduce_dtype ? ir::dtype_name(*r.reduce_dtype) : "-", r.prefetch);
+                   r.reduce_stream, r.gather_stream, r.reduce_dtype ? ir::dtype_name(*r.reduce_dtype) : "-", r.prefetch.value_or(1));
   }
   for (const ir::ShardExperts& e : s.shard_experts) {
     text += format("shard {} over {} stream {} load {}\n", to_string(e.selector), axis(s, e.axis), e.a2a_stream, e.max_load ? format("{}", *e.max_load) : "-");
