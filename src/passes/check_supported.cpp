@@ -1,8 +1,6 @@
 // Refuses, before any pass runs, what the language can say and no pass implements, with the place in the file.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "passes/pipeline.h"
 
 namespace piper::passes {
@@ -20,13 +18,6 @@ class Refuser {
   Diagnostics& diagnostics_;
 };
 
-void check_orders(const Strategy& strategy, Refuser& refuser) {
-  for (const ir::Order& order : strategy.orders) {
-    const bool overlap = std::any_of(order.elements.begin(), order.elements.end(), [](const auto& e) { return e.selectors.size() > 1; });
-    if (overlap) refuser.refuse(order.span, "an overlap group `x | y`");
-  }
-}
-
 }  // namespace
 
 void check_supported(const ir::Model&, const Strategy& strategy, Diagnostics& diagnostics) {
@@ -39,7 +30,6 @@ void check_supported(const ir::Model&, const Strategy& strategy, Diagnostics& di
   for (const ir::Recompute& r : strategy.recomputes) refuser.refuse(r.span, "`recompute`");
   for (const ir::Tie& t : strategy.ties) refuser.refuse(t.span, "`tie`");
   if (strategy.train.precision != ir::DType::kF32) refuser.refuse(strategy.train.span, "`precision bf16`");
-  check_orders(strategy, refuser);
 }
 
 }  // namespace piper::passes

@@ -60,13 +60,22 @@ void add_order(TrainingDag& dag, const NodeIndex& index, const ir::Order& order,
   // The last element's nodes on each placement; an element orders against the last one that shares a device.
   std::vector<std::vector<NodeId>> previous(dag.placements.size());
   for (const ir::OrderElement& element : order.elements) {
-    std::vector<NodeId> nodes;
+    std::vector<NodeId> nodes, left;
     for (const ir::Selector& selector : element.selectors) {
       const std::vector<NodeId> found = index.select(selector);
       if (found.empty()) {
         report_no_match(dag, selector, diagnostics);
         return;
       }
+      // The members of a group have nothing inside that one could hide behind another: left, then right.
+      for (NodeId before : left) {
+        for (NodeId after : found) {
+          if (ir::overlap(dag.placements[dag.node(before).placement.index()], dag.placements[dag.node(after).placement.index()])) {
+            dag.orders.push_back({before, after, order_index});
+          }
+        }
+      }
+      left = found;
       nodes.insert(nodes.end(), found.begin(), found.end());
     }
     std::vector<std::vector<NodeId>> current(dag.placements.size());
@@ -188,6 +197,17 @@ void report_cycle(const TrainingDag& dag, const Strategy& strategy, const std::v
   if (d.helps.back().empty()) d.helps.pop_back();
 }
 
+// Overlap groups of a model that communicates at the borders of its stages only.
+void warn_of_groups(const Strategy& strategy, Diagnostics& diagnostics) {
+  for (const ir::Order& order : strategy.orders) {
+    const bool group = std::any_of(order.elements.begin(), order.elements.end(), [](const auto& e) { return e.selectors.size() > 1; });
+    if (!group) continue;
+    diagnostics.report(Code::W0502, order.span, "the members of a group `x | y` communicate nothing inside: left runs before right")
+        .help("a group hides what experts send behind the other member's compute");
+    return;
+  }
+}
+
 }  // namespace
 
 void order(TrainingDag& dag, const Strategy& strategy, Diagnostics& diagnostics) {
@@ -197,7 +217,8 @@ void order(TrainingDag& dag, const Strategy& strategy, Diagnostics& diagnostics)
   if (!diagnostics.has_errors()) check_halves(dag, strategy, named, diagnostics);
   if (diagnostics.has_errors()) return;
   const std::vector<Successor> cycle = find_cycle(dag);
-  if (!cycle.empty()) report_cycle(dag, strategy, cycle, diagnostics);
+  if (!cycle.empty()) return report_cycle(dag, strategy, cycle, diagnostics);
+  warn_of_groups(strategy, diagnostics);
 }
 
 }  // namespace piper::passes

@@ -1,4 +1,5 @@
 // Equal numbers for what the strategy matrix does not hold: strategies written for one purpose, against one device.
+#include "cli/compile_model.h"
 #include "tests/compiler/strategy_file.h"
 
 using namespace piper::p1;
@@ -45,6 +46,27 @@ TEST_CASE("a backward may be split for some microbatches and whole for others, i
                          "place all(stage = 1, mb = 2..4) on dev[pp = 0]\n"
                          "order [I(stage = 1, mb = 0), I(stage = 1, mb = 1), W(stage = 1, mb = 0), W(stage = 1, mb = 1)]\n" + end, end);
   check_equal("mlp", "split all() into 2 as mb\norder [I(mb = 0), I(mb = 1), W(mb = 0), W(mb = 1)]\n" + end, end);
+}
+
+TEST_CASE("an overlap group without communication inside is left, then right, with a warning") {
+  const std::string end = train(kMse, "sgd(lr = 0.05, momentum = 0.9)", 11);
+  const std::string text = std::string("mesh dev[pp = 2]\n") + kTags + "split all() into 4 as mb\nplace all(stage = 0) on dev[pp = 0]\nplace all(stage = 1) on dev[pp = 1]\n"
+                           "order [F(stage = 1, mb = 0), F(stage = 1, mb = 2) | B(stage = 1, mb = 0), F(stage = 1, mb = 1)]\n" + end;
+  check_equal("mlp", text, end);
+  const StrategyFile file(text);
+  piper::support::SourceMap sources;
+  piper::support::Diagnostics diagnostics(sources);
+  const auto compiled = piper::cli::compile("models/mlp/mlp.onnx", file.path(), {}, diagnostics);
+  REQUIRE(compiled.has_value());
+  CHECK_THAT(diagnostics.render(), Catch::Contains("W0502") && Catch::Contains("left runs before right"));
+  std::string order;
+  for (const piper::plan::Instruction& in : compiled->plan.programs[static_cast<size_t>(compiled->plan.ranks[1].program)].instructions) {
+    const std::string next = in.tensor.substr(0, 1) + std::to_string(in.microbatch) + " ";
+    // A stage of this model is several chunks.
+    if (in.opcode == piper::plan::Opcode::kCompute && in.tensor[0] != 'c' && !order.ends_with(next)) order += next;
+  }
+  INFO(order);
+  CHECK(order.starts_with("F0 F2 B0 "));  // B2 is in no order
 }
 
 TEST_CASE("two data axes are one share of the batch each") {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 namespace piper::p1 {
@@ -40,6 +41,8 @@ constexpr Shape kShapes[] = {
     {"hsdp", 2, 4, 1, 3, 2},   {"gpipe", 2, 2, 1, 2},     {"gpipe", 2, 4, 1, 3},    {"1f1b", 2, 2, 1, 1},
     {"1f1b", 2, 2, 1, 2},      {"1f1b", 4, 2, 1, 3},      {"1f1b", 2, 3, 1, 1},     {"interleaved", 2, 2, 2, 2},
     {"interleaved_zero3", 2, 2, 2, 3, 0}, {"interleaved_zero3", 2, 2, 2, 3, 1}, {"zb_h1", 2, 2, 1, 3},
+    {"dualpipe_v", 1, 2, 2},   {"dualpipe_v", 2, 1, 2},   {"dualpipe_v", 2, 2, 2, 3}, {"dualpipe", 2, 1, 1},
+    {"dualpipe", 4, 1, 1},     {"dualpipe", 2, 2, 1},     {"dualpipe", 2, 2, 1, 2},
     {"zb_v", 2, 2, 2, 2},      {"interleaved_zb", 2, 2, 2, 1}, {"v_half", 2, 2, 2, 3},
 };
 
@@ -62,7 +65,8 @@ Cell make_cell(const ModelCase& model, const Shape& shape, const Cut& cut, size_
   cell.strategy = shape.strategy;
   cell.world = shape.pp * shape.dp;
   const int replicas = cell.strategy == "hsdp" ? shape.pp * shape.dp : shape.dp;
-  const int microbatches = replicas == 8 && cut.microbatches > 1 ? 2 : cut.microbatches;
+  int microbatches = replicas == 8 && cut.microbatches > 1 ? 2 : cut.microbatches;
+  if (cell.strategy.starts_with("dualpipe")) microbatches = std::max(microbatches, 2 * shape.pp);
   if (cell.strategy == "single") {
     cell.defines = {{"microbatches", std::to_string(microbatches)}};
   } else if (cell.strategy == "dp" || cell.strategy == "fsdp") {
