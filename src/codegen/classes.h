@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "codegen/transfers.h"
 #include "ir/dag.h"
 
 namespace piper::codegen {
@@ -17,6 +18,6 @@ struct RankClasses {
   std::vector<int32_t> class_of;    // per rank
 };
 
-RankClasses find_classes(const ir::TrainingDag& dag);
+RankClasses find_classes(const ir::TrainingDag& dag, Transfers& transfers);
 
 }  // namespace piper::codegen

@@ -25,7 +25,8 @@ class Lowering {
  public:
   Lowering(const ir::TrainingDag& dag, const ir::Strategy& strategy, const std::string& device, support::Diagnostics& diagnostics)
       : dag_(dag), strategy_(strategy), diagnostics_(diagnostics), sources_(plan_, diagnostics.sources()),
-        chunks_(dag, plan_, strategy.train.batch), classes_(find_classes(dag)) {
+        chunks_(dag, plan_, strategy.train.batch), transfers_(dag, strategy.train.batch),
+        classes_(find_classes(dag, transfers_)) {
     plan_.device = device;
   }
 
@@ -44,7 +45,7 @@ class Lowering {
     updates();
     std::vector<ProgramTables> tables;
     for (const RankClass& c : classes_.classes) {
-      ProgramBuilder builder(dag_, strategy_, c, plan_, chunks_, sources_);
+      ProgramBuilder builder(dag_, strategy_, c, plan_, chunks_, transfers_, sources_);
       plan_.programs.push_back(builder.build(input_index_, constant_index_));
       tables.push_back(builder.tables());
     }
@@ -279,9 +280,10 @@ class Lowering {
       plan::RankEntry entry;
       entry.program = static_cast<int32_t>(c);
       entry.coordinates = ir::coordinates_of(dag_.mesh, r);
-      for (const auto& [own, other] : tables[c].peers) {
-        const int64_t at = ir::data_index(dag_.mesh, dag_.placements[own.index()], r);
-        entry.peers.push_back(ir::rank_at(dag_.mesh, dag_.placements[other.index()], at));
+      for (const TransferKey& key : tables[c].peers) entry.peers.push_back(transfers_.peer(key, r));
+      for (const TransferKey& key : tables[c].pieces) {
+        const ir::Interval piece = transfers_.piece(key, r);
+        entry.pieces.push_back({piece.start, piece.count});
       }
       for (const GroupKey& key : tables[c].groups) entry.groups.push_back(group(key, r));
       for (const ShardKey& key : tables[c].shards) {
@@ -320,6 +322,7 @@ class Lowering {
   plan::Plan plan_;
   SourceTable sources_;
   ChunkTable chunks_;
+  Transfers transfers_;
   RankClasses classes_;
   std::vector<ir::OpId> counts_;  // ops that count the valid elements of the loss terms
   std::map<ValueId, int32_t> input_index_;

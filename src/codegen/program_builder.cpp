@@ -33,8 +33,8 @@ int32_t ProgramBuilder::share_of(PlacementId placement) const {
 }
 
 ProgramBuilder::ProgramBuilder(const ir::TrainingDag& dag, const ir::Strategy& strategy, const RankClass& rank_class,
-                               plan::Plan& plan, ChunkTable& chunks, SourceTable& sources)
-    : dag_(dag), strategy_(strategy), class_(rank_class), plan_(plan), chunks_(chunks), sources_(sources) {}
+                               plan::Plan& plan, ChunkTable& chunks, Transfers& transfers, SourceTable& sources)
+    : dag_(dag), strategy_(strategy), class_(rank_class), plan_(plan), chunks_(chunks), transfers_(transfers), sources_(sources) {}
 
 // ---- Streams and buffers ----
 
@@ -231,7 +231,22 @@ void ProgramBuilder::emit_compute(NodeId id) {
   if (!parts.empty() && !count) computes_.push_back(last_of_[id]);
 }
 
-void ProgramBuilder::emit_transfer(NodeId id) {
+void ProgramBuilder::emit_transfers(NodeId id) {
+  for (const TransferKey& key : transfers_.of(dag_.node(id), class_.first_rank)) emit_transfer(id, key);
+}
+
+namespace {
+
+int32_t index_of(const TransferKey& key, std::vector<TransferKey>& table) {
+  const auto it = std::find(table.begin(), table.end(), key);
+  const int32_t index = static_cast<int32_t>(it - table.begin());
+  if (it == table.end()) table.push_back(key);
+  return index;
+}
+
+}  // namespace
+
+void ProgramBuilder::emit_transfer(NodeId id, const TransferKey& key) {
   const Node& node = dag_.node(id);
   const bool send = node.kind == NodeKind::kSend;
   const ir::Value& v = dag_.model.value(node.value);
@@ -249,10 +264,8 @@ void ProgramBuilder::emit_transfer(NodeId id) {
   in.tensor = v.name;
   in.tag = (send ? id : node.inputs.front()).value;
   in.source = sources_.add(node.span);
-  const auto peer = std::make_pair(node.placement, node.peer);
-  auto it = std::find(tables_.peers.begin(), tables_.peers.end(), peer);
-  in.peer = static_cast<int32_t>(it - tables_.peers.begin());
-  if (it == tables_.peers.end()) tables_.peers.push_back(peer);
+  in.peer = index_of(key, tables_.peers);
+  if (transfers_.piece(key, class_.first_rank).count >= 0) in.piece = index_of(key, tables_.pieces);
   const size_t s = static_cast<size_t>(in.stream);
   const int32_t made = emit(std::move(in), send ? std::vector<int32_t>{} : throttle());
   if (send) sends_[s].push_back(made);
@@ -266,7 +279,7 @@ void ProgramBuilder::emit_node(NodeId id) {
       return;
     case NodeKind::kSend:
     case NodeKind::kRecv:
-      if (mine(node.placement)) emit_transfer(id);
+      if (mine(node.placement)) emit_transfers(id);
       return;
     case NodeKind::kAllReduce: return emit_all_reduce(id);
     case NodeKind::kReduceScatter:

@@ -77,7 +77,8 @@ struct ShardKey {
 
 // The keys of the per-rank tables that a program refers to.
 struct ProgramTables {
-  std::vector<std::pair<ir::PlacementId, ir::PlacementId>> peers;  // (own, other)
+  std::vector<TransferKey> peers;
+  std::vector<TransferKey> pieces;
   std::vector<GroupKey> groups;
   std::vector<ShardKey> shards;
 };
@@ -87,7 +88,7 @@ inline constexpr const char* kComputeStream = "compute";
 class ProgramBuilder {
  public:
   ProgramBuilder(const ir::TrainingDag& dag, const ir::Strategy& strategy, const RankClass& rank_class, plan::Plan& plan,
-                 ChunkTable& chunks, SourceTable& sources);
+                 ChunkTable& chunks, Transfers& transfers, SourceTable& sources);
 
   // Emits everything and plans the memory. `inputs[v]`: index into Plan::inputs; `constants[c]`: into Plan::constants.
   plan::Program build(const std::map<ir::ValueId, int32_t>& inputs, const std::map<int32_t, int32_t>& constants);
@@ -119,7 +120,8 @@ class ProgramBuilder {
   void emit_prologue();
   void emit_load(ir::ValueId value, int32_t mb, ir::PlacementId placement);
   void emit_compute(ir::NodeId id);
-  void emit_transfer(ir::NodeId id);
+  void emit_transfers(ir::NodeId id);
+  void emit_transfer(ir::NodeId id, const TransferKey& key);
   void emit_all_reduce(ir::NodeId id);
   void emit_reduce_scatter(ir::NodeId id);
   void emit_all_gather(ir::NodeId id);
@@ -147,6 +149,7 @@ class ProgramBuilder {
   const RankClass& class_;
   plan::Plan& plan_;
   ChunkTable& chunks_;
+  Transfers& transfers_;
   SourceTable& sources_;
   ProgramTables tables_;
   plan::Program program_;

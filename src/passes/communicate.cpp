@@ -89,7 +89,7 @@ class Communicator {
     if (from == to) return;
     const auto [it, fresh] = receives_.try_emplace({v, mb, to});
     if (fresh) {
-      check_aligned(v, from, to, consumer);
+      check_aligned(v, from, to, consumer, gradient);
       it->second = add_pair(v, channel, producer, to, mb, gradient);
     }
     replace_input(consumer, producer, it->second);
@@ -121,17 +121,31 @@ class Communicator {
     if (std::find(inputs.begin(), inputs.end(), recv) == inputs.end()) inputs.push_back(recv);
   }
 
-  // Both sides must cut the batch alike: then rank d of one sends to rank d of the other.
-  void check_aligned(ValueId v, PlacementId from, PlacementId to, NodeId consumer) {
+  // Each receiver gets the samples of its share from those who have them. What cannot be cut by samples needs equally
+  // many replicas on both sides.
+  void check_aligned(ValueId v, PlacementId from, PlacementId to, NodeId consumer, bool gradient) {
+    if (misaligned_) return;  // the other values would say the same
     const ir::Placement& a = dag_.placements[from.index()];
     const ir::Placement& b = dag_.placements[to.index()];
-    if (misaligned_ || (!ir::overlap(a, b) && ir::data_degree(dag_.mesh, a) == ir::data_degree(dag_.mesh, b))) return;
-    misaligned_ = true;  // the other values would say the same
-    diagnostics_
-        .report(Code::E0515, dag_.node(consumer).span,
-                fmt::format("`{}` crosses from {} ({} data-parallel) to {} ({} data-parallel), which cut the batch differently or share devices",
-                            dag_.model.value(v).name, a.name, ir::data_degree(dag_.mesh, a), b.name, ir::data_degree(dag_.mesh, b)))
-        .help("place both on disjoint sets of devices with equally many data-parallel replicas");
+    const ir::Value& value = dag_.model.value(v);
+    const int64_t n = ir::data_degree(dag_.mesh, a), m = ir::data_degree(dag_.mesh, b);
+    const auto report = [&](const std::string& what, const std::string& help) {
+      misaligned_ = true;
+      diagnostics_
+          .report(Code::E0515, dag_.node(consumer).span,
+                  fmt::format("`{}` crosses from {} ({} data-parallel) to {} ({} data-parallel), {}", value.name, a.name, n, b.name, m, what))
+          .help(help);
+    };
+    if (ir::overlap(a, b)) return report("which share devices", "place both on disjoint sets of devices, or on the same");
+    if (n == m) return;
+    if (ir::num_elements(value.type.shape).is_static()) {
+      if (gradient) report("and belongs to no sample", "place what makes it and what reads it on equally many data-parallel replicas");
+      return;
+    }
+    const ir::Shape& shape = value.type.shape;
+    bool by_samples = !shape.empty() && shape[0].constant == 0;
+    for (size_t d = 1; d < shape.size(); ++d) by_samples = by_samples && shape[d].is_static();
+    if (!by_samples) report("and its samples do not lie one behind the other", "place what makes it and what reads it on equally many data-parallel replicas");
   }
 
   // N_t of the global batch, before the first backward: summed over everybody who holds targets of the term.

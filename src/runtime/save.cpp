@@ -59,49 +59,55 @@ std::optional<ParamHome> gradient_place(const plan::Plan& plan, const Program& p
   return std::nullopt;
 }
 
-// The pieces of a parameter on the ranks of a program, ascending: of equal ones the lowest rank's.
-std::vector<Piece> pieces_of(const plan::Plan& plan, int32_t program, const ParamHome& place) {
-  const plan::Param& param = plan.params[static_cast<size_t>(place.param)];
+// Where a program has a parameter.
+struct Found {
+  int32_t program = -1;
+  ParamHome place;
+};
+
+// What ranks hold in segments, of equal pieces the lowest rank's; or all of it on the lowest rank of a program.
+std::vector<Piece> pieces_of(const plan::Plan& plan, const std::vector<Found>& found, const Found& best) {
+  const plan::Param& param = plan.params[static_cast<size_t>(best.place.param)];
   std::vector<Piece> pieces;
   for (int rank = 0; rank < plan.world_size(); rank++) {
-    if (plan.ranks[static_cast<size_t>(rank)].program != program) continue;
-    const std::optional<SegmentPart> part = segment_part(plan, rank, place);
-    if (!part) return {{rank, place.buffer, place.offset, 0, ir::num_elements(param.shape) * ir::dtype_size(param.dtype)}};
-    const bool known = std::any_of(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.in_param == part->in_param; });
-    if (part->bytes > 0 && !known) pieces.push_back({rank, place.buffer, part->in_buffer, part->in_param, part->bytes});
+    const int32_t program = plan.ranks[static_cast<size_t>(rank)].program;
+    if (best.place.segment < 0 && program == best.program) {
+      return {{rank, best.place.buffer, best.place.offset, 0, ir::num_elements(param.shape) * ir::dtype_size(param.dtype)}};
+    }
+    const auto here = std::find_if(found.begin(), found.end(), [&](const Found& f) { return f.program == program; });
+    if (here == found.end() || here->place.segment < 0) continue;
+    const SegmentPart part = *segment_part(plan, rank, here->place);
+    const bool known = std::any_of(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.in_param == part.in_param; });
+    if (part.bytes > 0 && !known) pieces.push_back({rank, here->place.buffer, part.in_buffer, part.in_param, part.bytes});
   }
   return pieces;
 }
 
-// Per parameter who writes it: the ranks of a program that owns it, else of the lowest that holds it. `place` gives where
-// in that program, or nothing when the program cannot tell.
+// Per parameter who writes it: the lowest rank of a program that owns it, else of the lowest that holds it; or all that
+// together have its segments. `place` gives where in a program, or nothing when the program cannot tell.
 template <class PlaceFn>
 std::vector<Source> find_sources(const plan::Plan& plan, const PlaceFn& place) {
   std::vector<int> lowest(plan.programs.size(), -1);
   for (int rank = plan.world_size() - 1; rank >= 0; rank--) {
     lowest[static_cast<size_t>(plan.ranks[static_cast<size_t>(rank)].program)] = rank;
   }
-  struct Choice {
-    int32_t program = -1;
-    ParamHome place;
-    bool owned = false;
-  };
-  std::vector<Choice> best(plan.params.size());
+  std::vector<std::vector<Found>> found(plan.params.size());  // one a program
   for (size_t p = 0; p < plan.programs.size(); p++) {
     if (lowest[p] < 0) continue;
     for (const ParamHome& home : plan.programs[p].params) {
-      Choice& choice = best[static_cast<size_t>(home.param)];
-      const bool better = choice.program < 0 || (home.owner && !choice.owned) ||
-                          (home.owner == choice.owned && lowest[p] < lowest[static_cast<size_t>(choice.program)]);
-      const std::optional<ParamHome> at = better ? place(plan, plan.programs[p], home) : std::nullopt;
-      if (at) choice = {static_cast<int32_t>(p), *at, home.owner};
+      std::vector<Found>& list = found[static_cast<size_t>(home.param)];
+      if (!list.empty() && list.back().program == static_cast<int32_t>(p)) continue;
+      if (const std::optional<ParamHome> at = place(plan, plan.programs[p], home)) list.push_back({static_cast<int32_t>(p), *at});
     }
   }
   std::vector<Source> sources;
-  for (const Choice& choice : best) {
-    if (choice.program < 0) continue;
-    const plan::Param& param = plan.params[static_cast<size_t>(choice.place.param)];
-    sources.push_back({{param.name, param.dtype, param.shape}, choice.place.param, pieces_of(plan, choice.program, choice.place)});
+  for (const std::vector<Found>& list : found) {
+    if (list.empty()) continue;
+    const Found& best = *std::min_element(list.begin(), list.end(), [&](const Found& a, const Found& b) {
+      return std::pair(!a.place.owner, lowest[static_cast<size_t>(a.program)]) < std::pair(!b.place.owner, lowest[static_cast<size_t>(b.program)]);
+    });
+    const plan::Param& param = plan.params[static_cast<size_t>(best.place.param)];
+    sources.push_back({{param.name, param.dtype, param.shape}, best.place.param, pieces_of(plan, list, best)});
     if (param.transposed) std::reverse(sources.back().info.shape.begin(), sources.back().info.shape.end());
   }
   std::sort(sources.begin(), sources.end(), [](const Source& a, const Source& b) { return stored_before(a.info, b.info); });

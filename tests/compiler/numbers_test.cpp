@@ -69,6 +69,18 @@ TEST_CASE("an overlap group without communication inside is left, then right, wi
   CHECK(order.starts_with("F0 F2 B0 "));  // B2 is in no order
 }
 
+TEST_CASE("values are redistributed between placements of any width, and gradients back") {
+  // 4 replicas, 1, 3: uneven shares, and a skip connection and a mask that go further than to the next stage.
+  const std::string end = train(kMse, "sgd(lr = 0.05, momentum = 0.9)", 13);
+  const std::string tags = "tag layer = i where path \"layers.{i}.**\"\ntag stage = balanced(layer, 3)\n";
+  for (const char* split : {"", "split all() into 3 as mb\n"}) {
+    check_equal("mlp", std::string("mesh dev[a = 3, b = 3]\nreplicate all() over b\n") + tags + split +
+                           "place all(stage = 0) on dev[a = 0]\nplace all(stage = 1) on dev[a = 1, b = 0]\nplace all(stage = 2) on dev[a = 2]\n" + end, end);
+    check_equal("mlp", std::string("mesh dev[a = 2, b = 2, c = 2]\nreplicate all() over b zero 2 bucket 1KiB\nreplicate all() over c\n") + tags + split +
+                           "place all(stage = 0) on dev[a = 1, b = 0, c = 0]\nplace all(stage = 1) on dev[a = 0]\nplace all(stage = 2) on dev[a = 1, b = 1]\n" + end, end);
+  }
+}
+
 TEST_CASE("two data axes are one share of the batch each") {
   const std::string end = train(kMse, "adam(lr = 1e-3, eps = 1e-3)", 13);
   check_equal("mlp", std::string("mesh dev[a = 2, pp = 2, b = 2]\nreplicate all() over a\nreplicate all() over b\n") + kTags +

@@ -43,6 +43,7 @@ constexpr Shape kShapes[] = {
     {"interleaved_zero3", 2, 2, 2, 3, 0}, {"interleaved_zero3", 2, 2, 2, 3, 1}, {"zb_h1", 2, 2, 1, 3},
     {"dualpipe_v", 1, 2, 2},   {"dualpipe_v", 2, 1, 2},   {"dualpipe_v", 2, 2, 2, 3}, {"dualpipe", 2, 1, 1},
     {"dualpipe", 4, 1, 1},     {"dualpipe", 2, 2, 1},     {"dualpipe", 2, 2, 1, 2},
+    {"unequal", 4, 1, 1},      {"unequal", 4, 2, 1},      {"unequal", 4, 2, 1, 2},   {"unequal", 4, 2, 1, 3},
     {"zb_v", 2, 2, 2, 2},      {"interleaved_zb", 2, 2, 2, 1}, {"v_half", 2, 2, 2, 3},
 };
 
@@ -64,12 +65,14 @@ Cell make_cell(const ModelCase& model, const Shape& shape, const Cut& cut, size_
   cell.model = model;
   cell.strategy = shape.strategy;
   cell.world = shape.pp * shape.dp;
-  const int replicas = cell.strategy == "hsdp" ? shape.pp * shape.dp : shape.dp;
+  const int replicas = cell.strategy == "hsdp" ? shape.pp * shape.dp : cell.strategy == "unequal" ? 2 * shape.dp : shape.dp;
   int microbatches = replicas == 8 && cut.microbatches > 1 ? 2 : cut.microbatches;
   if (cell.strategy.starts_with("dualpipe")) microbatches = std::max(microbatches, 2 * shape.pp);
   if (cell.strategy == "single") {
     cell.defines = {{"microbatches", std::to_string(microbatches)}};
   } else if (cell.strategy == "dp" || cell.strategy == "fsdp") {
+    cell.defines = {{"dp", std::to_string(shape.dp)}, {"microbatches", std::to_string(microbatches)}};
+  } else if (cell.strategy == "unequal") {
     cell.defines = {{"dp", std::to_string(shape.dp)}, {"microbatches", std::to_string(microbatches)}};
   } else if (cell.strategy == "hsdp") {
     cell.defines = {{"groups", std::to_string(shape.pp)}, {"shards", std::to_string(shape.dp)}, {"microbatches", std::to_string(microbatches)}};
