@@ -232,7 +232,28 @@ void ProgramBuilder::emit_compute(NodeId id) {
 }
 
 void ProgramBuilder::emit_transfers(NodeId id) {
-  for (const TransferKey& key : transfers_.of(dag_.node(id), class_.first_rank)) emit_transfer(id, key);
+  const Node& node = dag_.node(id);
+  const std::vector<TransferKey> keys = transfers_.of(node, class_.first_rank);
+  const int32_t whole_value = boundary_buffer(node.value, node.microbatch, node.placement,
+                                              node.kind == NodeKind::kSend ? BufferKind::kActivation : BufferKind::kCommunication);
+  const std::string& name = dag_.model.value(node.value).name;
+  if (keys.empty() && node.kind == NodeKind::kRecv) emit_zero(whole_value, name);  // a gradient without parts
+  for (const TransferKey& key : keys) {
+    const bool part = node.kind == NodeKind::kRecv && !key.batched && key.slot > 0;
+    if (!part) {
+      emit_transfer(id, key, whole_value);
+      continue;
+    }
+    const plan::Buffer like = program_.buffers[static_cast<size_t>(whole_value)];
+    const int32_t more = buffer(fmt::format("{} part {}", like.name, key.slot), BufferKind::kCommunication, like.dtype, like.bytes, false);
+    Instruction add;
+    add.opcode = Opcode::kAdd;
+    add.stream = emit_transfer(id, key, more);
+    add.ranges = {whole(more, Access::kRead), whole(whole_value, Access::kReadWrite)};
+    add.microbatch = node.microbatch;
+    add.tensor = name;
+    emit(std::move(add));
+  }
 }
 
 namespace {
@@ -246,7 +267,7 @@ int32_t index_of(const TransferKey& key, std::vector<TransferKey>& table) {
 
 }  // namespace
 
-void ProgramBuilder::emit_transfer(NodeId id, const TransferKey& key) {
+int32_t ProgramBuilder::emit_transfer(NodeId id, const TransferKey& key, int32_t b) {
   const Node& node = dag_.node(id);
   const bool send = node.kind == NodeKind::kSend;
   const ir::Value& v = dag_.model.value(node.value);
@@ -255,8 +276,6 @@ void ProgramBuilder::emit_transfer(NodeId id, const TransferKey& key) {
   const std::string name = fmt::format("{} {} {} {} {}", node.stream, send ? "to" : "from", dag_.placements[node.peer.index()].name,
                                        node.gradient ? "grad" : "act", dag_.chunk(node.channel).name);
   in.stream = stream(name, send ? StreamKind::kSend : StreamKind::kRecv, node.stream);
-  const int32_t b = boundary_buffer(node.value, node.microbatch, node.placement,
-                                    send ? BufferKind::kActivation : BufferKind::kCommunication);
   in.ranges = {tensor_range(b, v.type, send ? Access::kRead : Access::kWrite)};
   in.microbatch = node.microbatch;
   in.share = share_of(node.placement);
@@ -269,6 +288,7 @@ void ProgramBuilder::emit_transfer(NodeId id, const TransferKey& key) {
   const size_t s = static_cast<size_t>(in.stream);
   const int32_t made = emit(std::move(in), send ? std::vector<int32_t>{} : throttle());
   if (send) sends_[s].push_back(made);
+  return static_cast<int32_t>(s);
 }
 
 void ProgramBuilder::emit_node(NodeId id) {

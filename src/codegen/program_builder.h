@@ -121,7 +121,7 @@ class ProgramBuilder {
   void emit_load(ir::ValueId value, int32_t mb, ir::PlacementId placement);
   void emit_compute(ir::NodeId id);
   void emit_transfers(ir::NodeId id);
-  void emit_transfer(ir::NodeId id, const TransferKey& key);
+  int32_t emit_transfer(ir::NodeId id, const TransferKey& key, int32_t buffer);  // the stream
   void emit_all_reduce(ir::NodeId id);
   void emit_reduce_scatter(ir::NodeId id);
   void emit_all_gather(ir::NodeId id);

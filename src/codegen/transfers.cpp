@@ -37,7 +37,7 @@ std::vector<std::pair<int64_t, ir::Interval>> Transfers::common(const TransferKe
 std::vector<TransferKey> Transfers::of(const ir::Node& node, int64_t rank) {
   const bool equal = degree(node.placement) == degree(node.peer);
   const bool batched = equal || !ir::num_elements(dag_.model.value(node.value).type.shape).is_static();
-  TransferKey key{node.placement, node.peer, batched && !equal ? node.microbatch : -1, 0, batched, batched || node.kind == ir::NodeKind::kSend};
+  TransferKey key{node.placement, node.peer, batched && !equal ? node.microbatch : -1, 0, batched, batched || (node.kind == ir::NodeKind::kSend) != node.gradient};
   std::vector<TransferKey> keys;
   for (size_t n = common(key, rank).size(); keys.size() < n; ++key.slot) keys.push_back(key);
   return keys;

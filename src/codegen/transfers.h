@@ -1,5 +1,6 @@
 // Who sends what to whom between two placements: each receiver gets the intersections of its share of a microbatch with the
-// senders' shares, and gradients go the same ways back.
+// senders' shares, and gradients go the same ways back. A value without samples goes to every receiver from one sender, and
+// each receiver's part of its gradient back to that one, where the parts are added up in rank order.
 #pragma once
 
 #include <compare>
@@ -17,7 +18,7 @@ struct TransferKey {
   int32_t microbatch = -1;  // -1: the same in all
   int32_t slot = 0;         // which of them
   bool batched = true;      // of a value with a sample dim; else the whole value goes to everybody
-  bool send = true;         // of an unbatched value
+  bool send = true;         // of an unbatched value: forward goes out here, its gradient comes back
   friend auto operator<=>(const TransferKey&, const TransferKey&) = default;
 };
 

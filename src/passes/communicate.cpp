@@ -89,7 +89,7 @@ class Communicator {
     if (from == to) return;
     const auto [it, fresh] = receives_.try_emplace({v, mb, to});
     if (fresh) {
-      check_aligned(v, from, to, consumer, gradient);
+      check_aligned(v, from, to, consumer);
       it->second = add_pair(v, channel, producer, to, mb, gradient);
     }
     replace_input(consumer, producer, it->second);
@@ -123,7 +123,7 @@ class Communicator {
 
   // Each receiver gets the samples of its share from those who have them. What cannot be cut by samples needs equally
   // many replicas on both sides.
-  void check_aligned(ValueId v, PlacementId from, PlacementId to, NodeId consumer, bool gradient) {
+  void check_aligned(ValueId v, PlacementId from, PlacementId to, NodeId consumer) {
     if (misaligned_) return;  // the other values would say the same
     const ir::Placement& a = dag_.placements[from.index()];
     const ir::Placement& b = dag_.placements[to.index()];
@@ -138,10 +138,7 @@ class Communicator {
     };
     if (ir::overlap(a, b)) return report("which share devices", "place both on disjoint sets of devices, or on the same");
     if (n == m) return;
-    if (ir::num_elements(value.type.shape).is_static()) {
-      if (gradient) report("and belongs to no sample", "place what makes it and what reads it on equally many data-parallel replicas");
-      return;
-    }
+    if (ir::num_elements(value.type.shape).is_static()) return;  // goes as a whole
     const ir::Shape& shape = value.type.shape;
     bool by_samples = !shape.empty() && shape[0].constant == 0;
     for (size_t d = 1; d < shape.size(); ++d) by_samples = by_samples && shape[d].is_static();

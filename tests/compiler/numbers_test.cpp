@@ -81,6 +81,16 @@ TEST_CASE("values are redistributed between placements of any width, and gradien
   }
 }
 
+TEST_CASE("the gradient of a value without samples comes back from every replica once") {
+  // T5's position bias is made by the first block and read by the others.
+  const std::string end = train("cross_entropy(logits = output \"logits\", target = input \"labels\")", "sgd(lr = 0.05, momentum = 0.9)", 13);
+  const std::string tags = "tag layer = i where path \"**.block.{i}.**\"\ntag stage = balanced(layer, 2)\nsplit all() into 2 as mb\nreplicate all() over b\n";
+  for (const char* places : {"place all(stage = 0) on dev[a = 0, b = 1]\nplace all(stage = 1) on dev[a = 1]\n",
+                             "place all(stage = 0) on dev[a = 0]\nplace all(stage = 1) on dev[a = 1, b = 0]\n"}) {
+    check_equal("t5_tiny", "mesh dev[a = 2, b = 3]\n" + tags + places + end, end);
+  }
+}
+
 TEST_CASE("two data axes are one share of the batch each") {
   const std::string end = train(kMse, "adam(lr = 1e-3, eps = 1e-3)", 13);
   check_equal("mlp", std::string("mesh dev[a = 2, pp = 2, b = 2]\nreplicate all() over a\nreplicate all() over b\n") + kTags +
