@@ -69,13 +69,26 @@ Expected<void> import_as(ImportContext& context, const char* kind) {
   context.set_output(0, context.emit(kind, {data, context.input(1)}, {{"axis", *axis}}));
   return {};
 }
+// What tensor[index] of PyTorch becomes: places along the first dim alone.
+Expected<void> import_gather_nd(ImportContext& context) {
+  const ValueId data = context.input(0), indices = context.input(1);
+  Shape places = context.type(indices).shape;
+  if (places.empty() || places.back() != Dim(1) || context.attrs().i("batch_dims") != 0) {
+    return user_error("its indices " + ir::to_string(context.type(indices)) + " are not places along the first dim alone");
+  }
+  places.pop_back();
+  const ValueId rows = context.emit("Reshape", {indices}, {{"shape", places}});
+  context.set_output(0, context.emit("Gather", {data, rows}, {{"axis", int64_t{0}}}));
+  return {};
+}
 Expected<void> import_gather(ImportContext& c) { return import_as(c, "Gather"); }
 Expected<void> import_elements(ImportContext& c) { return import_as(c, "GatherElements"); }
 
 }  // namespace
 
 const OpDef kGatherOp = {"Gather", infer_gather, gradient, nullptr, flops_none,
-                         {{"Gather", "", kFirstOpset, kLastOpset, import_gather}}, 0, couples};
+                         {{"Gather", "", kFirstOpset, kLastOpset, import_gather},
+                          {"GatherND", "", 11, kLastOpset, import_gather_nd}}, 0, couples};
 const OpDef kGatherElementsOp = {"GatherElements", infer_elements, gradient, nullptr, flops_none,
                                  {{"GatherElements", "", kFirstOpset, kLastOpset, import_elements}}, 0, couples};
 const OpDef kGatherElementsGradOp = {"GatherElementsGrad", infer_grad, nullptr, kBackwardOnly, flops_none, {}, 1};

@@ -1,0 +1,196 @@
+// Mixtures of experts: the forms that are recognised, that they give the numbers of the graph as it
+// was, and what must not be.
+
+#include <catch2/catch.hpp>
+
+#include "tests/frontend/onnx/run_model.h"
+
+namespace {
+
+using namespace piper;
+using test::compare_canonical;
+using test::count_ops;
+using test::GraphBuilder;
+using Ints = std::vector<int64_t>;
+
+constexpr int64_t kExperts = 4, kChoices = 2, kWidth = 6, kHidden = 5;
+
+GraphBuilder start() {
+  GraphBuilder g;
+  g.use_f64();
+  return g;
+}
+
+struct Routing {
+  std::string x, gates, experts;  // [batch, width], [batch, choices] twice
+};
+
+Routing route(GraphBuilder& g, int64_t experts = kExperts, int64_t choices = kChoices) {
+  const std::string x = g.input("x", {"batch", kWidth});
+  const std::string scores = g.node("Softmax", {g.node("MatMul", {x, g.weight("gate.weight", {kWidth, experts}, 2)})});
+  const auto top = g.node_n("TopK", 2, {scores, g.shape({choices})});
+  return {x, top[0], top[1]};
+}
+
+std::string reshape(GraphBuilder& g, const std::string& x, const Ints& shape) { return g.node("Reshape", {x, g.shape(shape)}); }
+std::string transpose(GraphBuilder& g, const std::string& x, const Ints& perm) { return g.node("Transpose", {x}, {{"perm", perm}}); }
+
+// How a form writes the product of x[pairs, in] with weights[experts, out, in].
+enum class Product { kMatrixFirst, kTransposedAfter, kTransposedBefore, kRowFirst };
+
+std::string product(GraphBuilder& g, Product form, const std::string& x, const std::string& experts, const std::string& name, int64_t out, int64_t in) {
+  const bool stored_in_out = form == Product::kRowFirst || form == Product::kTransposedBefore;
+  std::string w = g.weight(name, stored_in_out ? Ints{kExperts, in, out} : Ints{kExperts, out, in});
+  if (form == Product::kTransposedBefore) w = transpose(g, w, {0, 2, 1});
+  std::string picked = g.node("Gather", {w, experts});
+  if (form == Product::kMatrixFirst || form == Product::kTransposedBefore) {
+    return reshape(g, g.node("MatMul", {picked, reshape(g, x, {-1, in, 1})}), {-1, out});
+  }
+  if (form == Product::kTransposedAfter) picked = transpose(g, picked, {0, 2, 1});
+  return reshape(g, g.node("MatMul", {reshape(g, x, {-1, 1, in}), picked}), {-1, out});
+}
+
+// x[token] for the token of every pair: 0, 0, 1, 1, ...
+std::string repeated(GraphBuilder& g, const std::string& x, bool by_index) {
+  if (!by_index) {
+    const std::string each = g.node("Unsqueeze", {x, g.shape({1})});
+    return reshape(g, g.node("Expand", {each, g.shape({1, kChoices, 1})}), {-1, kWidth});
+  }
+  const std::string batch = g.node("Gather", {g.node("Shape", {x}), g.ints("zero", {}, {0})}, {{"axis", 0}});
+  const std::string token = g.node("Range", {g.ints("from", {}, {0}), batch, g.ints("step", {}, {1})});
+  const std::string pairs = g.node("Expand", {g.node("Unsqueeze", {token, g.shape({1})}), g.shape({1, kChoices})});
+  return g.node("Gather", {x, reshape(g, pairs, {-1})});
+}
+
+test::Compared check(const GraphBuilder& g) {
+  test::Compared compared = compare_canonical(g, 7);
+  INFO(to_string(compared.canonical));
+  CHECK(count_ops(compared.plain, "GroupedLinear") == 0);
+  CHECK(compared.difference < 1e-12);
+  return compared;
+}
+
+// All that is left are two products and one way to the experts and back.
+ir::Model check_whole(const GraphBuilder& g) {
+  test::Compared compared = check(g);
+  INFO(to_string(compared.canonical));
+  for (const char* kind : {"MoERoute", "MoEDispatch", "MoECombine"}) CHECK(count_ops(compared.canonical, kind) == 1);
+  CHECK(count_ops(compared.canonical, "GroupedLinear") == 2);
+  for (const char* kind : {"Gather", "Range", "Expand"}) CHECK(count_ops(compared.canonical, kind) == 0);
+  return std::move(compared.canonical);
+}
+
+}  // namespace
+
+TEST_CASE("experts whose weights are picked for every pair", "[experts]") {
+  const Product form = GENERATE(Product::kMatrixFirst, Product::kTransposedAfter, Product::kTransposedBefore, Product::kRowFirst);
+  const bool by_index = GENERATE(true, false);
+  GraphBuilder g = start();
+  const Routing routing = route(g);
+  const std::string experts = reshape(g, routing.experts, {-1});
+  const std::string up = product(g, form, repeated(g, routing.x, by_index), experts, "up", kHidden, kWidth);
+  const std::string down = product(g, form, g.node("Tanh", {up}), experts, "down", kWidth, kHidden);
+  const std::string weighted = g.node("Mul", {down, reshape(g, routing.gates, {-1, 1})});
+  g.output(g.node("ReduceSum", {reshape(g, weighted, {-1, kChoices, kWidth}), g.shape({1})}, {{"keepdims", 0}}));
+  const ir::Model model = check_whole(g);
+  const ir::Op& dispatch = test::find_op(model, "MoEDispatch");
+  CHECK(model.value(dispatch.inputs[0]).name == "x");
+  CHECK(model.value(dispatch.inputs[1]).type.shape == ir::Shape{ir::Dim::batch_size(), kChoices});
+  CHECK(test::find_op(model, "MoECombine").inputs.size() == 3);
+  for (const ir::Op& op : model.ops) {
+    if (op.kind == "GroupedLinear") CHECK(model.value(op.inputs[1]).param.valid());
+  }
+}
+
+TEST_CASE("experts with biases, a gate of two halves, a clamp and a scale", "[experts]") {
+  GraphBuilder g = start();
+  const Routing routing = route(g);
+  const std::string experts = reshape(g, routing.experts, {-1});
+  std::string up = product(g, Product::kMatrixFirst, repeated(g, routing.x, true), experts, "up", 2 * kHidden, kWidth);
+  up = g.node("Add", {up, g.node("Gather", {g.weight("up.bias", {kExperts, 2 * kHidden}), experts})});
+  const auto part = [&](int64_t from, int64_t to, int64_t step) {
+    return g.node("Slice", {up, g.shape({from}), g.shape({to}), g.shape({-1}), g.shape({step})});
+  };
+  const bool interleaved = GENERATE(false, true);
+  const std::string gate = interleaved ? part(0, 2 * kHidden, 2) : part(0, kHidden, 1);
+  const std::string value = interleaved ? part(1, 2 * kHidden, 2) : part(kHidden, 2 * kHidden, 1);
+  const std::string silu = g.node("Mul", {gate, g.node("Sigmoid", {gate})});
+  const std::string limited = g.node("Min", {value, g.scalar(0.7)});
+  const std::string hidden = g.node("Mul", {g.node("Mul", {silu, limited}), g.weight("scale", {kHidden})});
+  std::string down = product(g, Product::kMatrixFirst, hidden, experts, "down", kWidth, kHidden);
+  down = g.node("Add", {g.node("Gather", {g.weight("down.bias", {kExperts, kWidth}), experts}), down});
+  const std::string by_token = reshape(g, down, {-1, kChoices, kWidth});
+  const std::string weighted = g.node("Mul", {by_token, g.node("Unsqueeze", {routing.gates, g.shape({2})})});
+  g.output(g.node("ReduceSum", {weighted, g.shape({-2})}, {{"keepdims", 0}}));
+  const ir::Model model = check_whole(g);
+  for (const ir::Op& op : model.ops) {
+    if (op.kind == "GroupedLinear") CHECK(op.inputs.size() == 4);
+  }
+}
+
+TEST_CASE("one expert a token, by ArgMax", "[experts]") {
+  GraphBuilder g = start();
+  const std::string x = g.input("x", {"batch", kWidth});
+  const std::string scores = g.node("MatMul", {x, g.weight("gate.weight", {kWidth, kExperts}, 2)});
+  const std::string expert = g.node("ArgMax", {scores}, {{"axis", -1}, {"keepdims", 0}});
+  const std::string up = product(g, Product::kRowFirst, x, expert, "up", kHidden, kWidth);
+  g.output(product(g, Product::kRowFirst, g.node("Relu", {up}), expert, "down", kWidth, kHidden));
+  check_whole(g);
+}
+
+TEST_CASE("tokens that all their choices read without being repeated", "[experts]") {
+  GraphBuilder g = start();
+  const Routing routing = route(g);
+  const std::string picked = g.node("Gather", {g.weight("up", {kExperts, kHidden, kWidth}), routing.experts});
+  const std::string up = g.node("MatMul", {picked, reshape(g, routing.x, {-1, 1, kWidth, 1})});
+  const std::string back = g.node("Gather", {g.weight("down", {kExperts, kWidth, kHidden}), routing.experts});
+  const std::string down = g.node("Squeeze", {g.node("MatMul", {back, g.node("Tanh", {up})}), g.shape({-1})});
+  const std::string weighted = g.node("Mul", {down, g.node("Unsqueeze", {routing.gates, g.shape({-1})})});
+  g.output(g.node("ReduceSum", {weighted, g.shape({1})}, {{"keepdims", 0}}));
+  check_whole(g);
+}
+
+TEST_CASE("expert numbers that may be out of range keep their meaning", "[experts]") {
+  GraphBuilder g = start();
+  const bool given = GENERATE(true, false);
+  const std::string x = g.input("x", {"batch", kWidth});
+  std::string expert;
+  if (given) {
+    expert = g.input("expert", {"batch"}, ::onnx::TensorProto::INT64);
+  } else {  // of more experts than there are weights
+    const std::string scores = g.node("MatMul", {x, g.weight("gate.weight", {kWidth, kExperts + 1}, 2)});
+    expert = g.node("ArgMax", {scores}, {{"axis", -1}, {"keepdims", 0}});
+  }
+  g.output(product(g, Product::kRowFirst, x, expert, "up", kHidden, kWidth));
+  CHECK(count_ops(check(g).canonical, "GroupedLinear") == 0);
+}
+
+TEST_CASE("a function of several pairs stays among the tokens", "[experts]") {
+  GraphBuilder g = start();
+  const Routing routing = route(g);
+  const std::string experts = reshape(g, routing.experts, {-1});
+  const std::string up = product(g, Product::kMatrixFirst, repeated(g, routing.x, true), experts, "up", kHidden, kWidth);
+  const bool softmax = GENERATE(true, false);
+  std::string mixed;
+  if (softmax) {  // over the choices of a token
+    mixed = reshape(g, g.node("Softmax", {reshape(g, up, {-1, kChoices, kHidden})}, {{"axis", 1}}), {-1, kHidden});
+  } else {  // every pair another number
+    mixed = g.node("Mul", {up, reshape(g, routing.gates, {-1, 1})});
+  }
+  g.output(product(g, Product::kMatrixFirst, mixed, experts, "down", kWidth, kHidden));
+  const ir::Model model = std::move(check(g).canonical);
+  CHECK(count_ops(model, "GroupedLinear") == 2);
+  CHECK(count_ops(model, "MoEDispatch") == 2);
+}
+
+TEST_CASE("tokens repeated in another order are gathered", "[experts]") {
+  GraphBuilder g = start();
+  const Routing routing = route(g);
+  const std::string experts = reshape(g, routing.experts, {-1});
+  // 0, 1, ..., 0, 1, ...: not what the pairs are.
+  const std::string all = g.node("Expand", {g.node("Unsqueeze", {routing.x, g.shape({0})}), g.shape({kChoices, 1, 1})});
+  g.output(product(g, Product::kMatrixFirst, reshape(g, all, {-1, kWidth}), experts, "up", kHidden, kWidth));
+  const ir::Model model = std::move(check(g).canonical);
+  const ir::Op& dispatch = test::find_op(model, "MoEDispatch");
+  CHECK(model.value(dispatch.inputs[1]).type.shape.back() == ir::Dim(1));
+}
