@@ -8,6 +8,9 @@
 // With a capacity, an expert takes that many pairs of a group, the first ones by token and then choice, or by choice
 // and then token (choices_first); capacity 0 takes all (padded: S slots). A pair that no expert takes, or whose expert
 // does not exist, has slot -1.
+//
+// In ONNX, `piper::MoEDispatch` {num_experts, capacity, choices_first} and `piper::MoECombine` move padded rows
+// [experts, groups..., capacity, width] (capacity 0: as many as a group has tokens) of tokens [groups..., tokens, width].
 
 #include "ops/import_helpers.h"
 
@@ -92,10 +95,49 @@ bool couples(const Attrs& attrs, const std::vector<TensorType>& inputs, const st
   return attrs.i("capacity") > 0 && !shape[shape.size() - 2].is_static();
 }
 
+Expected<void> import_dispatch(ImportContext& c) {
+  const ValueId x = c.input(0), index = c.input(1);
+  const Shape tokens = c.type(x).shape, pairs = c.type(index).shape;
+  if (pairs.size() < 2 || tokens.size() != pairs.size()) {
+    return user_error("it takes tokens [groups..., tokens, width] and experts [groups..., tokens, choices], got " + to_string(c.type(x)) +
+                      " and " + to_string(c.type(index)));
+  }
+  const int64_t experts = c.attrs().i("num_experts"), capacity = c.attrs().i("capacity");
+  if (experts < 1 || capacity < 0) return user_error("it has " + std::to_string(experts) + " experts with a capacity of " + std::to_string(capacity));
+  Shape rows(tokens.begin(), tokens.end() - 2);
+  rows.insert(rows.begin(), Dim(experts));
+  rows.push_back(capacity > 0 ? Dim(capacity) : tokens[tokens.size() - 2]);
+  auto count = count_elements(rows);
+  if (!count) return tl::make_unexpected(count.error());
+  rows.push_back(tokens.back());
+  const auto routed = c.emit_all("MoERoute", {index}, {{"experts", experts}, {"capacity", capacity},
+                                                       {"choices_first", c.attrs().i("choices_first")}, {"padded", int64_t{1}}});
+  const ValueId flat = c.emit("MoEDispatch", {x, routed[0]}, {{"shape", Shape{*count, tokens.back()}}});
+  c.set_output(0, c.emit("Reshape", {flat}, {{"shape", rows}}));
+  if (c.num_outputs() > 1) c.set_output(1, routed[0]);
+  return {};
+}
+
+Expected<void> import_combine(ImportContext& c) {
+  const ValueId rows = c.input(0);
+  const Shape shape = c.type(rows).shape;
+  if (shape.size() < 2) return user_error("it combines " + to_string(c.type(rows)));
+  auto count = count_elements(Shape(shape.begin(), shape.end() - 1));
+  if (!count) return tl::make_unexpected(count.error());
+  std::vector<ValueId> inputs{c.emit("Reshape", {rows}, {{"shape", Shape{*count, shape.back()}}}), c.input(1)};
+  if (c.has_input(2)) inputs.push_back(c.input(2));
+  c.set_output(0, c.emit("MoECombine", inputs));
+  return {};
+}
+
+constexpr const char* kDomain = "piper";
+
 }  // namespace
 
-const OpDef kMoECombineOp = {"MoECombine", infer_combine, gradient_combine, nullptr, flops_combine, {}};
-const OpDef kMoEDispatchOp = {"MoEDispatch", infer_dispatch, gradient_dispatch, nullptr, flops_none, {}};
+const OpDef kMoECombineOp = {"MoECombine", infer_combine, gradient_combine, nullptr, flops_combine,
+                              {{"MoECombine", kDomain, 1, kLastOpset, import_combine}}};
+const OpDef kMoEDispatchOp = {"MoEDispatch", infer_dispatch, gradient_dispatch, nullptr, flops_none,
+                               {{"MoEDispatch", kDomain, 1, kLastOpset, import_dispatch}}};
 const OpDef kMoEGateGradOp = {"MoEGateGrad", infer_gate_grad, nullptr, kBackwardOnly, flops_gate_grad, {}};
 const OpDef kMoERouteOp = {"MoERoute", infer_route, nullptr, kIntegerResult, flops_none, {}, 0, couples};
 

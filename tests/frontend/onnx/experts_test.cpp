@@ -194,3 +194,105 @@ TEST_CASE("tokens repeated in another order are gathered", "[experts]") {
   const ir::Op& dispatch = test::find_op(model, "MoEDispatch");
   CHECK(model.value(dispatch.inputs[1]).type.shape.back() == ir::Dim(1));
 }
+
+namespace {
+
+// A node of domain `piper` with that many outputs.
+std::vector<std::string> piper_node(GraphBuilder& g, const std::string& op, int outputs, const std::vector<std::string>& inputs,
+                                    const std::vector<GraphBuilder::Attr>& attrs = {}) {
+  const auto names = g.node_n(op, outputs, inputs, attrs);
+  g.last_node().set_domain("piper");
+  if (g.proto().opset_import_size() == 1) {
+    auto* opset = g.proto().add_opset_import();
+    opset->set_domain("piper");
+    opset->set_version(1);
+  }
+  return names;
+}
+
+// Tokens [batch, kTokens, width] of samples that are groups, or [batch, width].
+constexpr int64_t kTokens = 5;
+Routing route_samples(GraphBuilder& g) {
+  const std::string x = g.input("x", {"batch", kTokens, kWidth});
+  const std::string scores = g.node("Softmax", {g.node("MatMul", {x, g.weight("gate.weight", {kWidth, kExperts}, 2)})});
+  const auto top = g.node_n("TopK", 2, {scores, g.shape({kChoices})});
+  return {x, top[0], top[1]};
+}
+
+}  // namespace
+
+TEST_CASE("padded rows of experts with a capacity for each sample", "[experts]") {
+  const bool swapped = GENERATE(false, true);
+  const int64_t capacity = GENERATE(2, 3, 0);
+  const int choices_first = GENERATE(0, 1);
+  GraphBuilder g = start();
+  const Routing routing = route_samples(g);
+  const auto rows = piper_node(g, "MoEDispatch", 2, {routing.x, routing.experts},
+                               {{"num_experts", kExperts}, {"capacity", capacity}, {"choices_first", choices_first}});
+  const auto stack = [&](const std::string& name, int64_t in, int64_t out) {
+    if (!swapped) return g.node("Unsqueeze", {g.weight(name, {kExperts, in, out}), g.shape({1})});
+    return transpose(g, g.node("Unsqueeze", {g.weight(name, {kExperts, out, in}), g.shape({1})}), {0, 1, 3, 2});
+  };
+  std::string up = g.node("MatMul", {rows[0], stack("up", kWidth, kHidden)});
+  up = g.node("Add", {up, reshape(g, g.weight("up.bias", {kExperts, kHidden}), {kExperts, 1, 1, kHidden})});
+  // Not 0 at 0: the padding of the hidden rows is no zeros.
+  const std::string hidden = g.node("Mul", {g.node("Sigmoid", {up}), g.weight("scale", {kHidden})});
+  const std::string down = g.node("MatMul", {hidden, stack("down", kHidden, kWidth)});
+  g.output(piper_node(g, "MoECombine", 1, {down, rows[1], routing.gates})[0]);
+  const ir::Model model = check_whole(g);
+  const ir::Op& op = test::find_op(model, "MoERoute");
+  CHECK(op.attrs.i("padded") == 0);
+  CHECK(op.attrs.i("capacity") == capacity);
+  const ir::Op& up_op = test::find_op(model, "GroupedLinear");
+  CHECK(up_op.inputs.size() == 4);
+  CHECK(model.value(up_op.inputs[1]).param.valid());
+  CHECK(model.value(up_op.inputs[0]).type.shape[0] == ir::Dim(0, kTokens * kChoices));
+}
+
+TEST_CASE("padded rows of one group, with a place for every token", "[experts]") {
+  GraphBuilder g = start();
+  const Routing routing = route(g);
+  const auto rows = piper_node(g, "MoEDispatch", 2, {routing.x, routing.experts}, {{"num_experts", kExperts}});
+  const std::string up = g.node("MatMul", {rows[0], g.weight("up", {kExperts, kWidth, kHidden})});
+  const std::string down = g.node("MatMul", {g.node("Relu", {up}), g.weight("down", {kExperts, kHidden, kWidth})});
+  g.output(piper_node(g, "MoECombine", 1, {down, rows[1]})[0]);
+  CHECK(test::find_op(check_whole(g), "MoERoute").attrs.i("capacity") == 0);
+}
+
+TEST_CASE("a token that chooses an expert twice is dropped where its rows would not fit", "[experts]") {
+  GraphBuilder g = start();
+  const std::string x = g.input("x", {"batch", kTokens, kWidth});
+  const std::string expert = g.input("expert", {"batch", kTokens, kChoices}, ::onnx::TensorProto::INT64);
+  const auto rows = piper_node(g, "MoEDispatch", 2, {x, expert}, {{"num_experts", 2}});
+  const std::string up = g.node("MatMul", {rows[0], g.node("Unsqueeze", {g.weight("up", {2, kWidth, kWidth}), g.shape({1})})});
+  g.output(piper_node(g, "MoECombine", 1, {up, rows[1]})[0]);
+  const ir::Model model = std::move(check(g).canonical);
+  CHECK(count_ops(model, "GroupedLinear") == 1);
+  CHECK(test::find_op(model, "MoERoute").attrs.i("capacity") == kTokens);
+}
+
+TEST_CASE("a function of several padded rows leaves them padded", "[experts]") {
+  GraphBuilder g = start();
+  const Routing routing = route_samples(g);
+  const auto rows = piper_node(g, "MoEDispatch", 2, {routing.x, routing.experts}, {{"num_experts", kExperts}, {"capacity", 3}});
+  const std::string up = g.node("MatMul", {rows[0], g.node("Unsqueeze", {g.weight("up", {kExperts, kWidth, kWidth}), g.shape({1})})});
+  g.output(piper_node(g, "MoECombine", 1, {g.node("Softmax", {up}, {{"axis", 2}}), rows[1], routing.gates})[0]);
+  CHECK(count_ops(check(g).canonical, "GroupedLinear") == 0);
+}
+
+TEST_CASE("an expert node that does not fit is refused by name", "[experts]") {
+  GraphBuilder g = start();
+  const std::string x = g.input("x", {"batch", kTokens, kWidth});
+  const int wrong = GENERATE(0, 1, 2, 3);
+  const std::string index = wrong == 0 ? g.input("index", {"batch", 2}, ::onnx::TensorProto::INT64)
+                            : wrong == 1 ? g.input("index", {"batch", kTokens, 2})
+                                         : g.input("index", {"batch", kTokens, 2}, ::onnx::TensorProto::INT64);
+  const auto rows = piper_node(g, "MoEDispatch", 2, {x, index}, {{"num_experts", wrong == 2 ? 0 : 4}, {"capacity", 3}});
+  const std::string slot = wrong == 3 ? g.node("Cast", {rows[1]}, {{"to", 1}}) : rows[1];
+  g.output(piper_node(g, "MoECombine", 1, {rows[0], slot})[0]);
+  const test::Imported imported = test::import_graph(g);
+  INFO(imported.messages);
+  CHECK_FALSE(imported.model);
+  CHECK(imported.has("E0405"));
+  CHECK(imported.has(wrong == 3 ? "MoECombine" : "MoEDispatch"));
+}

@@ -31,6 +31,9 @@ bool match_attention(Rewriter& r, const ir::Op& op);
 // ones
 bool match_attention_groups(Rewriter& r, const ir::Op& op);
 
+// MoECombine of padded rows, each expert's times its matrix of a stack  ->  GroupedLinear of rows
+// that lie together
+bool match_padded_experts(Rewriter& r, const ir::Op& op);
 // x times weights picked by expert, one matrix a row  ->  MoERoute, MoEDispatch, GroupedLinear,
 // MoECombine
 bool match_expert_product(Rewriter& r, const ir::Op& op);

@@ -5,9 +5,9 @@
 // A matcher that does not fit leaves a graph that computes the same.
 
 #include <algorithm>
-#include <array>
 
 #include "frontend/onnx/canonical/canonical.h"
+#include "frontend/onnx/canonical/row_function.h"
 
 namespace piper::frontend {
 
@@ -17,18 +17,6 @@ using ir::Shape;
 using ir::ValueId;
 
 namespace {
-
-Dim elements(const Shape& shape) { return ir::num_elements(shape); }
-
-// Reshapes keep the elements in their order.
-ValueId through_reshapes(const Rewriter& r, ValueId value) {
-  while (const Op* reshape = r.producer(value, "Reshape")) value = reshape->inputs[0];
-  return value;
-}
-
-ValueId reshaped(Rewriter& r, ValueId value, Shape shape) {
-  return r.emit("Reshape", {value}, {{"shape", std::move(shape)}});
-}
 
 // Whether all elements are places along a dim of at most `count`, so that none is out of range.
 bool is_index_below(const Rewriter& r, ValueId value, int64_t count) {
@@ -48,17 +36,6 @@ bool is_index_below(const Rewriter& r, ValueId value, int64_t count) {
     const Dim along = r.shape(op->inputs[0])[static_cast<size_t>(op->attrs.i("axis"))];
     return along.is_static() && along.constant <= count;
   }
-}
-
-// Whether the permutation swaps the last two of `rank` dims and keeps the others.
-bool swaps_last_two(const Op& transpose, size_t rank) {
-  const std::vector<int64_t> perm = transpose.attrs.ints("perm");
-  if (rank < 2 || perm.size() != rank) return false;
-  for (size_t i = 0; i < rank; i++) {
-    const size_t expected = i + 2 < rank ? i : 2 * rank - 3 - i;
-    if (perm[i] != static_cast<int64_t>(expected)) return false;
-  }
-  return true;
 }
 
 // weights[E, ., .] picked by expert: shape of `experts` + a matrix, the other way round if swapped.
@@ -200,108 +177,20 @@ bool match_expert_bias(Rewriter& r, const Op& op) {
 
 namespace {
 
-constexpr std::array kRowOps = {"Abs",  "Add",  "Cos",        "Div",  "Erf",     "Exp",  "Gelu",
-                                "Log",  "Max",  "Min",        "Mul",  "Neg",     "Pow",  "Reciprocal",
-                                "Relu", "Silu", "Sigmoid",    "Sin",  "Slice",   "Sqrt", "Sub",
-                                "Tanh", "SwiGlu", "Softplus"};
-
-// What lies between two products: functions of single pairs. They are checked first and built then,
-// as nothing that was emitted can be taken back.
-class RowFunction {
+// What lies between two products: it starts from rows that came back by the same slots.
+class PairFunction final : public RowFunction {
  public:
-  RowFunction(Rewriter& r, ValueId slot) : r_(r), slot_(slot), pairs_(r.shape(slot)[0]) {}
-
-  // Whether the value is such a function of rows that came back by this slot.
-  bool fits(ValueId value) const {
-    const Op* op = r_.producer(through_reshapes(r_, value));
-    if (op == nullptr || !width(op->outputs[0])) return false;
-    if (const Op* combine = pair_combine(r_, value)) return combine->inputs[1] == slot_;
-    if (std::find(kRowOps.begin(), kRowOps.end(), op->kind) == kRowOps.end()) return false;
-    if (op->kind == "Slice") return slice_attrs(*op).has_value() && fits(op->inputs[0]);
-    bool any = false;
-    for (ValueId input : op->inputs) {
-      if (is_shared(input, *op)) continue;
-      if (elements(r_.shape(input)) != elements(r_.shape(op->outputs[0])) || !fits(input))
-        return false;
-      any = true;
-    }
-    return any;
-  }
-
-  // Puts the function of the rows in the place of `root`; `value` must fit.
-  bool replace(const Op& root, ValueId value) {
-    const Op* op = r_.producer(through_reshapes(r_, value));
-    if (op->kind == "MoECombine") return r_.replace(root, "Identity", {op->inputs[0]}, {});
-    return r_.replace(root, op->kind.c_str(), inputs(*op), attrs(*op));
-  }
+  PairFunction(Rewriter& r, ValueId slot)
+      : RowFunction(r, r.shape(slot)[0], r.shape(slot)[0]), slot_(slot) {}
 
  private:
-  // Elements of a pair, when the pairs are the leading dims.
-  std::optional<int64_t> width(ValueId value) const {
-    const Shape& shape = r_.shape(value);
-    for (size_t lead = 0; lead <= shape.size(); lead++) {
-      const auto split = shape.begin() + static_cast<std::ptrdiff_t>(lead);
-      const Shape rest(split, shape.end());
-      if (ir::sample_dim(rest) >= 0 || elements(Shape(shape.begin(), split)) != pairs_) continue;
-      return elements(rest).constant;
-    }
-    return std::nullopt;
+  bool is_leaf(const Op& op) const override { return op.kind == "MoECombine"; }
+  bool leaf_fits(const Op& op) const override {
+    return pair_combine(rewriter(), op.outputs[0]) == &op && op.inputs[1] == slot_;
   }
+  ValueId leaf(const Op& op) override { return op.inputs[0]; }
 
-  // A number, or a vector along the last dim of the op's result: the same for all pairs.
-  bool is_shared(ValueId input, const Op& op) const {
-    const Shape& shape = r_.shape(input);
-    if (elements(shape) == Dim(1)) return true;
-    const Shape& y = r_.shape(op.outputs[0]);
-    return !shape.empty() && shape.back() == elements(shape) && shape.back() == y.back() &&
-           elements(y) != shape.back() && width(op.outputs[0]) == shape.back().constant;
-  }
-
-  std::optional<ir::Attrs> slice_attrs(const Op& slice) const {
-    const Shape &from = r_.shape(slice.inputs[0]), &to = r_.shape(slice.outputs[0]);
-    const std::vector<int64_t> starts = slice.attrs.ints("starts"), steps = slice.attrs.ints("steps");
-    auto n = width(slice.outputs[0]);
-    if (!n || !width(slice.inputs[0])) return std::nullopt;
-    // The width is one dim of the value; others are pairs or 1.
-    size_t dim = from.size();
-    while (dim > 0 && from[dim - 1] == Dim(1)) dim--;
-    if (dim == 0 || from[dim - 1] != Dim(*width(slice.inputs[0]))) return std::nullopt;
-    for (size_t i = 0; i < from.size(); i++) {
-      if (i != dim - 1 && (starts[i] != 0 || steps[i] != 1 || from[i] != to[i])) return std::nullopt;
-    }
-    return ir::Attrs{{"starts", std::vector<int64_t>{0, starts[dim - 1]}},
-                     {"steps", std::vector<int64_t>{1, steps[dim - 1]}},
-                     {"shape", Shape{pairs_, *n}}};
-  }
-
-  ir::Attrs attrs(const Op& op) const { return op.kind == "Slice" ? *slice_attrs(op) : op.attrs; }
-
-  std::vector<ValueId> inputs(const Op& op) {
-    std::vector<ValueId> made;
-    for (ValueId input : op.inputs) {
-      if (op.kind != "Slice" && is_shared(input, op)) {
-        const Shape& shape = r_.shape(input);
-        made.push_back(shape.size() > 1 ? reshaped(r_, input, {elements(shape)}) : input);
-      } else {
-        made.push_back(build(input));
-      }
-    }
-    return made;
-  }
-
-  ValueId build(ValueId value) {
-    const Op& op = *r_.producer(through_reshapes(r_, value));
-    if (op.kind == "MoECombine") return op.inputs[0];
-    const int32_t key = static_cast<int32_t>(op.outputs[0].index());
-    if (auto it = r_.memo().find(key); it != r_.memo().end()) return it->second;
-    const ValueId made = r_.emit(op.kind.c_str(), inputs(op), attrs(op));
-    r_.memo()[key] = made;
-    return made;
-  }
-
-  Rewriter& r_;
   ValueId slot_;
-  Dim pairs_;
 };
 
 // x[pairs, width] of a dispatch, one slot a pair.
@@ -321,7 +210,7 @@ bool is_permutation(const Rewriter& r, ValueId slot) {
 
 bool match_expert_rows(Rewriter& r, const Op& op) {
   if (!dispatches_pairs(r, op) || !is_permutation(r, op.inputs[1])) return false;
-  RowFunction rows(r, op.inputs[1]);
+  PairFunction rows(r, op.inputs[1]);
   return rows.fits(op.inputs[0]) && rows.replace(op, op.inputs[0]);
 }
 
