@@ -44,6 +44,7 @@ LLAMA_TINY = llama.Config(
 MOE_TINY = moe.Config(
     layers=4, width=32, heads=4, kv_heads=2, mlp_width=24, context=16, vocab=64, experts=4,
     choices=2)
+MOE_CAPACITY = dataclasses.replace(MOE_TINY, experts=3, capacity=9)  # of 16 tokens
 BERT_TINY = bert.Config(layers=4, width=32, heads=4, context=16, vocab=64)
 VIT_TINY = vit.Config(layers=4, width=32, heads=4, side=16, patch=4, classes=8)
 T5_TINY = t5.Config(layers=4, width=32, heads=4, mlp_width=64, vocab=64)
@@ -84,6 +85,9 @@ MODELS = {
     "moe_tiny": Entry(lambda: moe.build(MOE_TINY, seed=13),
                       lambda: masked(data.random_tokens(16, 64, seed=23)),
                       (("tokens", "labels"), "loss", "labels"), lambda loss, labels: loss),
+    "moe_capacity": Entry(lambda: moe.build(MOE_CAPACITY, seed=14),
+                          lambda: masked(data.random_tokens(16, 64, seed=24)),
+                          (("tokens", "labels"), "loss", "labels"), lambda loss, labels: loss),
     "own_loss": Entry(lambda: own_loss.build(seed=11),
                       lambda: masked(data.random_tokens(16, 64, seed=21)),
                       (("tokens", "labels"), "loss", "labels"), lambda loss, labels: loss),

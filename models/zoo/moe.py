@@ -1,9 +1,10 @@
 """Mixture of experts with Hugging Face's module names: Llama's layers, whose feed-forward part is
 a router over experts with stacked weights, and one expert that sees every token.
 
-The experts are computed as Hugging Face's `experts_implementation="batched_mm"` does, which is the
-form that both exporters can write: each (token, choice) pair is multiplied by its expert's weights,
-picked from the stack.  The loss is part of the graph: cross entropy plus the load balancing loss of
+Without a capacity the experts are computed as Hugging Face's `experts_implementation="batched_mm"`
+does, which is the form that both exporters can write: each (token, choice) pair is multiplied by
+its expert's weights, picked from the stack.  With a capacity, which is one of each sample, tokens
+travel by piper_moe, and what does not fit is left to the shared expert.  The loss is part of the graph: cross entropy plus the load balancing loss of
 each sample, averaged.
 
 Shapes: B batch, T sequence, C channels (width), N = B T tokens, X experts, K choices of a token,
@@ -17,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from . import llama
+from . import llama, piper_moe
 
 
 @dataclasses.dataclass
@@ -25,6 +26,7 @@ class Config(llama.Config):
     experts: int = 4
     choices: int = 2
     aux_weight: float = 0.02
+    capacity: int = 0
 
 
 def batched_linear(x, weight):  # [NK, I], [NK, O, I]
@@ -47,11 +49,26 @@ class Experts(nn.Module):
         return y.view(tokens, choices, -1).sum(dim=1)  # [N, C]
 
 
+class CapacityExperts(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.gate_up_proj = nn.Parameter(torch.empty(c.experts, c.width, 2 * c.mlp_width))
+        self.gate_up_bias = nn.Parameter(torch.empty(c.experts, 2 * c.mlp_width))
+        self.down_proj = nn.Parameter(torch.empty(c.experts, c.mlp_width, c.width))
+        self.capacity = c.capacity
+
+    def forward(self, x, index, weight):  # [B, T, C], [B, T, K], [B, T, K]
+        rows, slot = piper_moe.dispatch(x, index, len(self.down_proj), self.capacity)
+        hidden = rows @ self.gate_up_proj[:, None] + self.gate_up_bias[:, None, None]
+        gate, up = hidden.chunk(2, dim=-1)  # [X, B, capacity, M]
+        return piper_moe.combine(F.silu(gate) * up @ self.down_proj[:, None], slot, weight)
+
+
 class SparseMlp(nn.Module):
     def __init__(self, c):
         super().__init__()
         self.gate = nn.Linear(c.width, c.experts, bias=False)
-        self.experts = Experts(c)
+        self.experts = CapacityExperts(c) if c.capacity else Experts(c)
         self.shared_expert = llama.Mlp(c)
         self.choices = c.choices
 
@@ -61,8 +78,11 @@ class SparseMlp(nn.Module):
         probabilities = F.softmax(self.gate(tokens), dim=-1)  # [N, X]
         weight, index = torch.topk(probabilities, self.choices, dim=-1)  # [N, K]
         weight = weight / weight.sum(dim=-1, keepdim=True)
-        y = self.experts(tokens, index, weight) + self.shared_expert(tokens)
-        return y.view(batch, time, width), balance(probabilities, index, batch)
+        if isinstance(self.experts, CapacityExperts):
+            y = self.experts(x, index.view(batch, time, -1), weight.view(batch, time, -1))
+        else:
+            y = self.experts(tokens, index, weight).view(batch, time, width)
+        return y + self.shared_expert(x), balance(probabilities, index, batch)
 
 
 def balance(probabilities, index, batch):  # [N, X], [N, K]
@@ -133,5 +153,7 @@ def build(config, seed):
                 std = 0.3
             elif p.dim() == 1:
                 mean, std = 1.0, 0.02
+            elif name.endswith("bias"):
+                std = 0.01
             p.normal_(mean, std, generator=random)
     return model

@@ -134,6 +134,7 @@ std::vector<ModelCase> models() {
       {"rnn", "models/rnn_tiny/rnn_tiny.onnx", "models/rnn_tiny/data.safetensors", lm, 4},
       {"own_loss", "models/own_loss/own_loss.dynamo.onnx", "models/own_loss/data.safetensors", own_loss, 4},
       {"moe", "models/moe_tiny/moe_tiny.onnx", "models/moe_tiny/data.safetensors", own_loss, 4},
+      {"moe_capacity", "models/moe_capacity/moe_capacity.dynamo.onnx", "models/moe_capacity/data.safetensors", own_loss, 4},
   };
 }
 

@@ -109,7 +109,7 @@ TEST_CASE("one device gives PyTorch's losses, gradients and weights") {
     check_golden("vit_tiny", image, exporter);
     check_golden("cnn_gn", image, exporter);
   }
-  for (const char* name : {"own_loss", "moe_tiny"}) {
+  for (const char* name : {"own_loss", "moe_tiny", "moe_capacity"}) {
     for (const char* exporter : {"", ".dynamo"}) check_golden(name, {{"train.loss", "mean(output \"loss\")"}}, exporter);
   }
   check_golden("cnn_bn", image);
