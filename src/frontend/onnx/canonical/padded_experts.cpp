@@ -108,13 +108,14 @@ class PaddedFunction final : public RowFunction {
     if (op.kind == "MoEDispatch") {
       std::vector<ValueId> inputs = op.inputs;
       inputs[1] = slot();
-      return r.emit("MoEDispatch", inputs, {{"shape", Shape{after_, r.shape(op.outputs[0])[1]}}});
+      return r.emit("MoEDispatch", inputs, {{"shape", Shape{after_, r.shape(op.outputs[0])[1]}}}, &op);
     }
     const Product made = *product(op);
     std::vector<ValueId> inputs{build(made.matmul->inputs[0]), made.stack.weights, packed(1)};
     if (made.bias.valid())
       inputs.push_back(reshaped(r, made.bias, {experts_, r.shape(made.bias).back()}));
-    return r.emit("GroupedLinear", inputs, {{"trans_w", int64_t{made.stack.swapped}}});
+    return r.emit("GroupedLinear", inputs, {{"trans_w", int64_t{made.stack.swapped}}},
+                  made.matmul);
   }
 
   // Output i of the route with packed slots.
@@ -126,7 +127,7 @@ class PaddedFunction final : public RowFunction {
       ir::Attrs attrs = route_.attrs;
       attrs.set("padded", int64_t{0});
       attrs.set("capacity", capacity_);
-      const auto made = r.emit_all("MoERoute", route_.inputs, attrs);
+      const auto made = r.emit_all("MoERoute", route_.inputs, attrs, &route_);
       r.memo()[key] = made[0];
       r.memo()[counts] = made[1];
     }

@@ -66,25 +66,27 @@ const ir::Constant* Rewriter::constant(ValueId id) const {
   return &model_.constants[static_cast<size_t>(model_.value(id).constant)];
 }
 
-ValueId Rewriter::emit(const char* kind, std::vector<ValueId> inputs, ir::Attrs attrs) {
-  const std::vector<ValueId> outputs = emit_all(kind, std::move(inputs), std::move(attrs));
+ValueId Rewriter::emit(const char* kind, std::vector<ValueId> inputs, ir::Attrs attrs,
+                       const Op* named) {
+  const std::vector<ValueId> outputs = emit_all(kind, std::move(inputs), std::move(attrs), named);
   return outputs.empty() ? ValueId() : outputs[0];
 }
 
 std::vector<ValueId> Rewriter::emit_all(const char* kind, std::vector<ValueId> inputs,
-                                        ir::Attrs attrs) {
+                                        ir::Attrs attrs, const Op* named) {
   Op op;
   op.kind = kind;
   op.inputs = std::move(inputs);
   op.attrs = std::move(attrs);
-  op.name = root_->name;
-  op.path = root_->path;
+  const Op& from = named != nullptr ? *named : *root_;
+  op.name = from.name;
+  op.path = from.path;
   if (auto same = simplify(model_, &op)) return {*same};
   if (auto folded = fold(&model_, op)) return *folded;
   auto types = infer_types(model_, op);
   if (!types) return {};
   for (const ir::TensorType& type : *types) {
-    const std::string name = model_.value(root_->outputs[0]).name + "." + op.kind;
+    const std::string name = model_.value(from.outputs[0]).name + "." + op.kind;
     op.outputs.push_back(model_.add_value(name, type, ir::ValueKind::kComputed));
   }
   pending_.push_back(op);

@@ -74,7 +74,7 @@ ValueId RowFunction::build(ValueId value) {
   const Op& op = *r_.producer(through_reshapes(r_, value));
   const int32_t key = static_cast<int32_t>(op.outputs[0].index());
   if (auto it = r_.memo().find(key); it != r_.memo().end()) return it->second;
-  const ValueId made = is_leaf(op) ? leaf(op) : r_.emit(op.kind.c_str(), inputs(op), attrs(op));
+  const ValueId made = is_leaf(op) ? leaf(op) : r_.emit(op.kind.c_str(), inputs(op), attrs(op), &op);
   r_.memo()[key] = made;
   return made;
 }
@@ -82,7 +82,7 @@ ValueId RowFunction::build(ValueId value) {
 bool RowFunction::replace(const Op& root, ValueId value) {
   const Op& op = *r_.producer(through_reshapes(r_, value));
   if (is_leaf(op)) return r_.replace(root, "Identity", {build(value)}, {});
-  return r_.replace(root, op.kind.c_str(), inputs(op), attrs(op));
+  return r_.replace(root, op.kind.c_str(), inputs(op), attrs(op), &op);
 }
 
 // A number, or a vector along the last dim of the op's result: the same for all rows.
