@@ -4,7 +4,8 @@
 //
 // MoERoute numbers the pairs. Packed (padded = 0): slots 0, 1, ... sorted by expert, equal ones by token, then choice;
 // counts says how many each expert has. Padded: expert e has `capacity` slots for each group g, from
-// (e * groups + g) * capacity. A group is the tokens (dim S) of one place of the dims before it.
+// (e * groups + g) * capacity (padded = 1) or (g * experts + e) * capacity (padded = 2). A group is the tokens (dim S) of
+// one place of the dims before it.
 // With a capacity, an expert takes that many pairs of a group, the first ones by token and then choice, or by choice
 // and then token (choices_first); capacity 0 takes all (padded: S slots). A pair that no expert takes, or whose expert
 // does not exist, has slot -1.

@@ -43,6 +43,7 @@ std::vector<OpCase> route_cases() {
       route("a capacity for each group", attrs(2, 1), {2, 2, 1}, {1, 1, 0, 1}, {1, -1, 0, 2}),
       route("padded", attrs(2, 2, 0, 1), {3, 1}, {1, 0, 1}, {2, 0, 3}),
       route("padded, for each group", attrs(2, 2, 0, 1), {2, 2, 1}, {1, 1, 0, 1}, {4, 5, 2, 6}),
+      route("padded, group by group", attrs(2, 2, 0, 2), {2, 2, 1}, {1, 1, 0, 1}, {2, 3, 4, 6}),
       route("padded, without a capacity", attrs(2, 0, 0, 1), {3, 1}, {1, 1, 1}, {3, 4, 5}),
       {"of i32", "MoERoute", attrs(2), {integers({3, 1}, {1, 0, 1}, ir::DType::kI32)}, {1, 0, 2}},
       route("no tokens", attrs(2), {0, 2}, {}, {}),

@@ -20,13 +20,13 @@ class Route final : public Kernel {
       : experts_(spec.attrs.i("experts")),
         capacity_(spec.attrs.i("capacity")),
         choices_first_(spec.attrs.i("choices_first") != 0),
-        padded_(spec.attrs.i("padded") != 0) {
+        padded_(spec.attrs.i("padded")) {
     const std::vector<int64_t>& shape = spec.inputs[0].shape;
     choices_ = shape.back();
     tokens_ = shape[shape.size() - 2];
     groups_ = 1;
     for (size_t i = 0; i + 2 < shape.size(); i++) groups_ *= shape[i];
-    if (padded_ && capacity_ == 0) capacity_ = tokens_;
+    if (padded_ != 0 && capacity_ == 0) capacity_ = tokens_;
     taken_.resize(static_cast<size_t>(experts_));
   }
 
@@ -36,7 +36,7 @@ class Route final : public Kernel {
     int64_t* counts = static_cast<int64_t*>(out[1]);
     std::fill_n(counts, experts_, 0);
     for (int64_t g = 0; g < groups_; g++) take(g, expert, slot, counts);
-    if (padded_) return;
+    if (padded_ != 0) return;
     // From "taken" to a place among the rows.
     int64_t first = 0;
     for (int64_t e = 0; e < experts_; e++) {
@@ -61,14 +61,15 @@ class Route final : public Kernel {
         if (e < 0 || e >= experts_) continue;
         int64_t& taken = taken_[static_cast<size_t>(e)];
         if (capacity_ > 0 && taken == capacity_) continue;
-        slot[i] = (e * groups_ + g) * capacity_ + taken++;
+        slot[i] = (padded_ == 2 ? g * experts_ + e : e * groups_ + g) * capacity_ + taken++;
         counts[e]++;
       }
     }
   }
 
   int64_t experts_, capacity_, choices_ = 0, tokens_ = 0, groups_ = 0;
-  bool choices_first_, padded_;
+  bool choices_first_;
+  int64_t padded_;
   std::vector<int64_t> taken_;
 };
 

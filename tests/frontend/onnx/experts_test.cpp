@@ -296,3 +296,129 @@ TEST_CASE("an expert node that does not fit is refused by name", "[experts]") {
   CHECK(imported.has("E0405"));
   CHECK(imported.has(wrong == 3 ? "MoECombine" : "MoEDispatch"));
 }
+
+namespace {
+
+constexpr int64_t kRoom = 3;
+
+// Masks as GShard makes them, in the ways that they are written.
+struct MaskForm {
+  bool choices_first = false;
+  int place = 0;             // how the place of a pair in its expert is counted
+  bool keeps = false;        // pairs without a place are masked, too
+  bool experts_outside = false;  // rows go through the experts as [experts, groups, ...]
+  bool integers = false;     // one-hot of integers
+  int64_t room = kRoom;
+  bool one = false;  // choice, by ArgMax
+  int wrong = 0;     // something that makes it another function
+};
+
+class MaskBuilder {
+ public:
+  MaskBuilder(GraphBuilder& g, const Routing& routing, const MaskForm& form) : g_(g), form_(form) {
+    const auto listed = [&](const std::string& v) {
+      if (form.one) return v;
+      return reshape(g, form.choices_first ? transpose(g, v, {0, 2, 1}) : v, {0, kTokens * kChoices});
+    };
+    const std::string expert = listed(routing.experts);
+    const std::string hot = one_hot(expert, kExperts, "experts");
+    std::string before = g.node("CumSum", {hot, g.ints("along", {}, {1})}, {{"exclusive", form.place == 0 ? 1 : 0}, {"reverse", form.wrong == 1 ? 1 : 0}});
+    if (form.place == 1) before = g.node("Sub", {before, hot});
+    if (form.place == 2) before = g.node("Sub", {before, number(1)});
+    std::string place = g.node("ReduceSum", {g.node("Mul", {before, hot}), g.shape({-1})}, {{"keepdims", 0}});
+    if (form.place == 3) place = g.node("Sub", {place, number(1)});
+    const std::string where = form.integers ? place : g.node("Cast", {place}, {{"to", int{::onnx::TensorProto::INT64}}});
+    std::string in_expert = one_hot(where, form.room, "room");
+    if (form.keeps) {
+      const int64_t limit = form.wrong == 2 ? kRoom - 1 : kRoom;
+      const std::string kept = as_float(g.node("Less", {place, form.integers ? g.ints("limit", {}, {limit}) : g.scalar(static_cast<double>(limit))}));
+      in_expert = g.node("Mul", {as_float(in_expert), g.node("Unsqueeze", {kept, g.shape({2})})});
+    }
+    pairs_ = g.node("Mul", {g.node("Unsqueeze", {as_float(hot), g.shape({3})}), g.node("Unsqueeze", {as_float(in_expert), g.shape({2})})});
+    const std::string gates = reshape(g, listed(routing.gates), {0, -1, 1, 1});
+    const std::string gated = g.node("Mul", {pairs_, gates});
+    dispatch_ = sum(form.wrong == 3 ? gated : pairs_);
+    combine_ = sum(form.wrong == 4 ? g.node("Mul", {gated, gates}) : gated);
+  }
+
+  std::string output(const std::string& x) {
+    const std::string flat = reshape(g_, dispatch_, {0, kTokens, kExperts * form_.room});
+    const std::string there = g_.node("MatMul", {transpose(g_, flat, {0, 2, 1}), x});
+    std::string rows = reshape(g_, there, {0, kExperts, form_.room, kWidth});
+    if (form_.experts_outside) rows = transpose(g_, rows, {1, 0, 2, 3});
+    const auto stack = [&](const std::string& w) { return form_.experts_outside ? g_.node("Unsqueeze", {w, g_.shape({1})}) : w; };
+    const std::string up = g_.node("MatMul", {rows, stack(g_.weight("up", {kExperts, kWidth, kHidden}))});
+    const std::string bias = g_.weight("bias", {kExperts, form_.experts_outside ? 1 : kHidden, form_.experts_outside ? kHidden : 1});
+    const std::string hidden = g_.node("Sigmoid", {g_.node("Add", {up, reshape(g_, bias, form_.experts_outside ? Ints{kExperts, 1, 1, kHidden} : Ints{kExperts, 1, kHidden})})});
+    rows = g_.node("MatMul", {hidden, stack(g_.weight("down", {kExperts, kHidden, kWidth}))});
+    if (form_.experts_outside) rows = transpose(g_, rows, {1, 0, 2, 3});
+    const std::string back = reshape(g_, combine_, {0, kTokens, kExperts * form_.room});
+    return g_.node("MatMul", {back, reshape(g_, rows, {0, kExperts * form_.room, kWidth})});
+  }
+
+ private:
+  std::string number(int64_t n) { return form_.integers ? g_.ints("one", {}, {n}) : g_.scalar(static_cast<double>(n)); }
+  std::string as_float(const std::string& v) { return g_.node("Cast", {v}, {{"to", int{::onnx::TensorProto::DOUBLE}}}); }
+  std::string one_hot(const std::string& index, int64_t n, const std::string& name) {
+    const std::string values = form_.integers ? g_.ints(name + ".values", {2}, {0, 1}) : g_.floats(name + ".values", {2}, {0, 1});
+    return g_.node("OneHot", {index, g_.ints(name + ".depth", {}, {n}), values});
+  }
+  std::string sum(const std::string& pairs) {
+    if (form_.one) return pairs;
+    const Ints shape = form_.choices_first != (form_.wrong == 5) ? Ints{0, kChoices, kTokens, kExperts, form_.room} : Ints{0, kTokens, kChoices, kExperts, form_.room};
+    return g_.node("ReduceSum", {reshape(g_, pairs, shape), g_.shape({form_.choices_first != (form_.wrong == 5) ? 1 : 2})}, {{"keepdims", 0}});
+  }
+
+  GraphBuilder& g_;
+  MaskForm form_;
+  std::string pairs_, dispatch_, combine_;
+};
+
+}  // namespace
+
+TEST_CASE("experts by masks of places", "[experts]") {
+  MaskForm form;
+  form.choices_first = GENERATE(false, true);
+  form.place = GENERATE(0, 1, 2, 3);
+  form.keeps = GENERATE(false, true);
+  form.experts_outside = GENERATE(false, true);
+  form.integers = GENERATE(false, true);
+  GraphBuilder g = start();
+  const Routing routing = route_samples(g);
+  MaskBuilder masks(g, routing, form);
+  g.output(masks.output(routing.x));
+  const ir::Model model = check_whole(g);
+  const ir::Op& op = test::find_op(model, "MoERoute");
+  CHECK(op.attrs.i("padded") == 0);
+  CHECK(op.attrs.i("capacity") == kRoom);
+  CHECK(op.attrs.i("choices_first") == (form.choices_first ? 1 : 0));
+  for (const char* kind : {"CumSum", "Equal", "Less"}) CHECK(count_ops(model, kind) == 0);
+  CHECK(test::find_op(model, "GroupedLinear").inputs.size() == 4);
+}
+
+TEST_CASE("one expert a token by a mask", "[experts]") {
+  MaskForm form;
+  form.one = true;
+  form.place = GENERATE(0, 3);
+  GraphBuilder g = start();
+  const std::string x = g.input("x", {"batch", kTokens, kWidth});
+  const std::string scores = g.node("Softmax", {g.node("MatMul", {x, g.weight("gate.weight", {kWidth, kExperts}, 2)})});
+  const Routing routing{x, g.node("ReduceMax", {scores}, {{"axes", Ints{-1}}, {"keepdims", 0}}),
+                        g.node("ArgMax", {scores}, {{"axis", -1}, {"keepdims", 0}})};
+  g.output(MaskBuilder(g, routing, form).output(x));
+  check_whole(g);
+}
+
+TEST_CASE("masks of something else stay masks", "[experts]") {
+  MaskForm form;
+  form.keeps = true;
+  form.choices_first = GENERATE(false, true);
+  form.wrong = GENERATE(1, 2, 3, 4, 5);
+  GraphBuilder g = start();
+  const Routing routing = route_samples(g);
+  g.output(MaskBuilder(g, routing, form).output(routing.x));
+  const ir::Model model = std::move(check(g).canonical);
+  CHECK(count_ops(model, "GroupedLinear") == 0);
+  CHECK(count_ops(model, "MoECombine") == (form.wrong == 3 ? 1 : 0));
+  CHECK(count_ops(model, "MoEDispatch") == (form.wrong == 4 ? 1 : 0));
+}

@@ -31,6 +31,9 @@ bool match_attention(Rewriter& r, const ir::Op& op);
 // ones
 bool match_attention_groups(Rewriter& r, const ir::Op& op);
 
+// Products with masks of places, made from the choices of experts  ->  MoEDispatch, MoECombine of
+// padded rows
+bool match_mask_experts(Rewriter& r, const ir::Op& op);
 // MoECombine of padded rows, each expert's times its matrix of a stack  ->  GroupedLinear of rows
 // that lie together
 bool match_padded_experts(Rewriter& r, const ir::Op& op);

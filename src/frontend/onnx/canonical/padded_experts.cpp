@@ -1,7 +1,7 @@
 // Mixture of experts in which every expert has a fixed number of rows, [E, ..., capacity, width], as
-// `piper::MoEDispatch` gives them: most are zeros that nothing reads. The products with stacked
-// weights become GroupedLinear over the rows that there are, all in the order of MoERoute's packed
-// slots.
+// `piper::MoEDispatch` gives them, or [..., E, capacity, width] as products with masks do: many are
+// zeros that nothing reads. The products with stacked weights become GroupedLinear over the rows that
+// there are, all in the order of MoERoute's packed slots.
 
 #include <algorithm>
 
@@ -17,7 +17,7 @@ using ir::ValueId;
 
 namespace {
 
-// weights[E, ., .] where they are read as [E, 1, ..., in, out]; `swapped`: stored [E, out, in].
+// weights[E, ., .] as they are read by a product; `swapped`: stored [E, out, in].
 struct Stack {
   ValueId weights;
   bool swapped = false;
@@ -25,10 +25,6 @@ struct Stack {
 
 std::optional<Stack> stack_of(const Rewriter& r, ValueId value, int64_t experts) {
   Stack stack{value, false};
-  const Shape& read = r.shape(value);
-  if (read.size() < 3 || read[0] != Dim(experts)) return std::nullopt;
-  if (std::any_of(read.begin() + 1, read.end() - 2, [](Dim d) { return d != Dim(1); }))
-    return std::nullopt;
   for (;;) {
     const Shape& shape = r.shape(stack.weights);
     const Op* transpose = r.producer(stack.weights, "Transpose");
@@ -55,7 +51,8 @@ class PaddedFunction final : public RowFunction {
         route_(route),
         after_(after),
         capacity_(capacity),
-        experts_(route.attrs.i("experts")) {}
+        experts_(route.attrs.i("experts")),
+        experts_first_(starts_with_experts()) {}
 
   ValueId slot() { return packed(0); }
 
@@ -84,31 +81,73 @@ class PaddedFunction final : public RowFunction {
         op.attrs.f("alpha", 1) != 1)
       return std::nullopt;
     const Shape& x = r.shape(op.inputs[0]);
-    if (x.size() != r.shape(op.inputs[1]).size() || x[0] != Dim(experts_)) return std::nullopt;
-    if (elements(Shape(x.begin(), x.end() - 1)) != rows_before()) return std::nullopt;
+    if (x.size() < 3 || elements(Shape(x.begin(), x.end() - 1)) != rows_before()) return std::nullopt;
+    if (!has_experts_at(r.shape(op.inputs[1]), x, 2)) return std::nullopt;
     auto stack = stack_of(r, op.inputs[1], experts_);
     return stack ? std::optional(Product{&op, *stack, ValueId()}) : std::nullopt;
   }
 
-  // [E, 1, ..., width] next to [E, ..., width].
   bool is_bias(const Shape& bias, const Shape& y) const {
-    return bias.size() == y.size() && bias[0] == Dim(experts_) && bias.back() == y.back() &&
-           std::all_of(bias.begin() + 1, bias.end() - 1, [](Dim d) { return d == Dim(1); });
+    return bias.back() == y.back() && has_experts_at(bias, y, 1);
+  }
+
+  // Whether a shape that is broadcast to `like` has the experts in the dim where rows have them, and
+  // 1 elsewhere, but for `inner` dims at the end.
+  bool has_experts_at(const Shape& shape, const Shape& like, size_t inner) const {
+    const size_t at = experts_first_ ? 0 : like.size() - 3;
+    if (shape.size() > like.size() || like.size() < 3 || like[at] != Dim(experts_)) return false;
+    if (!experts_first_ && like[at + 1] != rows_of_expert()) return false;
+    const size_t missing = like.size() - shape.size();
+    if (missing > at) return false;
+    for (size_t i = missing; i < like.size() - inner; i++) {
+      if (shape[i - missing] != Dim(i == at ? experts_ : 1)) return false;
+    }
+    return true;
+  }
+
+  bool starts_with_experts() const { return route_.attrs.i("padded") == 1; }
+  Dim rows_of_expert() const { return capacity_; }
+
+  // From [groups, E, capacity, width] to [E, groups, capacity, width] or back.
+  bool swaps_groups(const Op& op) const {
+    const Shape& y = rewriter().shape(op.outputs[0]);
+    const std::vector<int64_t> perm{1, 0, 2, 3};
+    return op.kind == "Transpose" && op.attrs.ints("perm") == perm && y[2] == rows_of_expert() &&
+           y[experts_first_ ? 0 : 1] == Dim(experts_);
   }
 
   bool is_leaf(const Op& op) const override {
-    return op.kind == "MoEDispatch" || product(op).has_value();
+    return op.kind == "MoEDispatch" || swaps_groups(op) || product(op).has_value();
   }
   bool leaf_fits(const Op& op) const override {
-    if (op.kind == "MoEDispatch") return op.inputs[1] == route_.outputs[0];
-    return fits(product(op)->matmul->inputs[0]);
+    if (op.kind == "MoEDispatch") return experts_first_ == starts_with_experts() && is_route(op.inputs[1]);
+    if (!swaps_groups(op)) return fits(product(op)->matmul->inputs[0]);
+    experts_first_ = !experts_first_;
+    const bool fit = fits(op.inputs[0]);
+    experts_first_ = !experts_first_;
+    return fit;
   }
+
+  // The same route, or one that says the same.
+  bool is_route(ValueId slot) const {
+    const Op* other = rewriter().producer(slot, "MoERoute");
+    return other != nullptr && other->attrs == route_.attrs &&
+           rewriter().shape(other->inputs[0]) == rewriter().shape(route_.inputs[0]) &&
+           through_reshapes(rewriter(), other->inputs[0]) == through_reshapes(rewriter(), route_.inputs[0]);
+  }
+
   ValueId leaf(const Op& op) override {
     Rewriter& r = rewriter();
     if (op.kind == "MoEDispatch") {
       std::vector<ValueId> inputs = op.inputs;
       inputs[1] = slot();
       return r.emit("MoEDispatch", inputs, {{"shape", Shape{after_, r.shape(op.outputs[0])[1]}}}, &op);
+    }
+    if (swaps_groups(op)) {
+      experts_first_ = !experts_first_;
+      const ValueId rows = build(op.inputs[0]);
+      experts_first_ = !experts_first_;
+      return rows;
     }
     const Product made = *product(op);
     std::vector<ValueId> inputs{build(made.matmul->inputs[0]), made.stack.weights, packed(1)};
@@ -137,6 +176,7 @@ class PaddedFunction final : public RowFunction {
   const Op& route_;
   Dim after_;
   int64_t capacity_, experts_;
+  mutable bool experts_first_;  // where the value has its experts that is looked at
 };
 
 // The capacity that takes the same pairs without padding. Nothing when that is not known.
