@@ -63,7 +63,8 @@ std::vector<Experts> experts_of(const ir::Model& model) {
     for (const Op& op : model.ops) {
       const bool reads = std::find(op.inputs.begin(), op.inputs.end(), route.outputs[1]) != op.inputs.end();
       for (ValueId v : op.inputs) {
-        if (reads && v.valid() && model.value(v).param.valid()) e.parameters.push_back(model.params[model.value(v).param.index()].name);
+        if (reads && v.valid() && model.value(v).param.valid())
+          e.parameters.push_back(model.params[model.value(v).param.index()].name);
       }
       // A route of single pairs is one of tokens where they come together.
       const bool combines = op.kind == "MoECombine" && model.value(op.inputs[1]).type.shape.back() != pairs.back();
@@ -88,15 +89,18 @@ std::string experts_text(const ir::Model& model) {
   for (const Experts& e : experts_of(model)) {
     const Numbered path = numbered(e.path);
     const std::string text = describe(e);
-    const auto same = std::find_if(lines.begin(), lines.end(), [&](const Line& l) { return l.path == path && l.text == text; });
-    if (same == lines.end()) lines.push_back({path, {path.number}, text});
-    else same->numbers.push_back(path.number);
+    const auto same =
+        std::find_if(lines.begin(), lines.end(), [&](const Line& l) { return l.path == path && l.text == text; });
+    if (same == lines.end())
+      lines.push_back({path, {path.number}, text});
+    else
+      same->numbers.push_back(path.number);
   }
   std::string out;
   for (const Line& line : lines) {
-    const std::string number = line.path.number < 0          ? ""
+    const std::string number = line.path.number < 0       ? ""
                                : line.numbers.size() == 1 ? std::to_string(line.numbers[0])
-                                                           : "{" + number_ranges(line.numbers) + "}";
+                                                          : "{" + number_ranges(line.numbers) + "}";
     out += fmt::format("experts {}{}{}: {}\n", line.path.before, number, line.path.after, line.text);
   }
   return out;

@@ -21,8 +21,8 @@ struct Product {
 };
 
 void multiply(const Product& p, const float* a, const float* b, float* c) {
-  const dnnl_status_t status = dnnl_sgemm(p.trans_a ? 'T' : 'N', p.trans_b ? 'T' : 'N', p.m, p.n, p.k, 1.0f, a, p.trans_a ? p.m : p.k, b,
-                                          p.trans_b ? p.k : p.n, p.add ? 1.0f : 0.0f, c, p.n);
+  const dnnl_status_t status = dnnl_sgemm(p.trans_a ? 'T' : 'N', p.trans_b ? 'T' : 'N', p.m, p.n, p.k, 1.0f, a,
+                                          p.trans_a ? p.m : p.k, b, p.trans_b ? p.k : p.n, p.add ? 1.0f : 0.0f, c, p.n);
   PIPER_CHECK(status == dnnl_success, "dnnl_sgemm failed");
 }
 
@@ -87,7 +87,9 @@ std::unique_ptr<Kernel> make_cpu_GroupedLinear(const KernelSpec& spec) {
         }
         multiply({n, m, k, false, trans, biased}, x + first * k, w + e * k * m, to);
       };
-      blocks.each(in[2], share, [&](int64_t first, int64_t n) { zero_bytes(y + first * m, n * m * static_cast<int64_t>(sizeof(T))); });
+      blocks.each(in[2], share, [&](int64_t first, int64_t n) {
+        zero_bytes(y + first * m, n * m * static_cast<int64_t>(sizeof(T)));
+      });
     });
   });
 }
@@ -104,8 +106,10 @@ std::unique_ptr<Kernel> make_cpu_GroupedLinearGradWeight(const KernelSpec& spec)
       if (!accumulate) zero_bytes(dw, blocks.experts * k * m * static_cast<int64_t>(sizeof(T)));
       const auto share = [&](int64_t e, int64_t first, int64_t n) {
         T* to = dw + e * k * m;
-        if (trans) multiply({m, k, n, true, false, true}, dy + first * m, x + first * k, to);
-        else multiply({k, m, n, true, false, true}, x + first * k, dy + first * m, to);
+        if (trans)
+          multiply({m, k, n, true, false, true}, dy + first * m, x + first * k, to);
+        else
+          multiply({k, m, n, true, false, true}, x + first * k, dy + first * m, to);
       };
       blocks.each(in[2], share, ignore);
     });

@@ -165,7 +165,8 @@ std::unique_ptr<Kernel> make_cpu_MoEGateGrad(const KernelSpec& spec) {
           double sum[8] = {};
           int64_t d = 0;
           for (; row && d + 8 <= s.width; d += 8) {
-            for (int64_t j = 0; j < 8; j++) sum[j] += static_cast<double>(row[d + j]) * static_cast<double>(token[d + j]);
+            for (int64_t j = 0; j < 8; j++)
+              sum[j] += static_cast<double>(row[d + j]) * static_cast<double>(token[d + j]);
           }
           for (; row && d < s.width; d++) sum[0] += static_cast<double>(row[d]) * static_cast<double>(token[d]);
           dgates[i] = static_cast<T>(((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7])));

@@ -18,24 +18,28 @@ using ir::ValueId;
 
 namespace {
 
-// Whether all elements are places along a dim of at most `count`, so that none is out of range.
+// Whether all elements are in [0, count): places along a dim of at most that size, such numbers, or
+// one or the other of them.
 bool is_index_below(const Rewriter& r, ValueId value, int64_t count) {
-  for (;;) {
-    const ir::DType dtype = r.type(value).dtype;
-    if (dtype != ir::DType::kI64 && dtype != ir::DType::kI32) return false;
-    const Op* op = r.producer(value);
-    if (op == nullptr) return false;
-    const bool moves = op->kind == "Reshape" || op->kind == "Cast" || op->kind == "Expand" ||
-                       op->kind == "Transpose" || op->kind == "Slice" || op->kind == "Identity";
-    if (moves) {
-      value = op->inputs[0];
-      continue;
-    }
-    const bool index = (op->kind == "TopK" && op->outputs[1] == value) || op->kind == "ArgMax";
-    if (!index) return false;
+  const ir::DType dtype = r.type(value).dtype;
+  if (dtype != ir::DType::kI64 && dtype != ir::DType::kI32) return false;
+  if (const auto number = r.scalar(value))
+    return *number >= 0 && *number < static_cast<double>(count);
+  const Op* op = r.producer(value);
+  if (op == nullptr) return false;
+  for (const char* kind : {"Reshape", "Cast", "Expand", "Transpose", "Slice", "Identity"}) {
+    if (op->kind == kind) return is_index_below(r, op->inputs[0], count);
+  }
+  if (op->kind == "Where" || op->kind == "Min" || op->kind == "Max") {
+    const size_t first = op->kind == "Where" ? 1 : 0;
+    return is_index_below(r, op->inputs[first], count) &&
+           is_index_below(r, op->inputs[first + 1], count);
+  }
+  if (op->kind == "ArgMax" || (op->kind == "TopK" && op->outputs[1] == value)) {
     const Dim along = r.shape(op->inputs[0])[static_cast<size_t>(op->attrs.i("axis"))];
     return along.is_static() && along.constant <= count;
   }
+  return false;
 }
 
 // weights[E, ., .] picked by expert: shape of `experts` + a matrix, the other way round if swapped.
@@ -165,9 +169,9 @@ bool match_expert_bias(Rewriter& r, const Op& op) {
     if (r.shape(bias) != fits || elements(r.shape(op.outputs[0])) != elements(rows)) continue;
     // Nothing is repeated: both have an element for each of the result.
     if (elements(r.shape(op.inputs[i])) != elements(r.shape(op.inputs[1 - i]))) continue;
-    const ValueId y = r.emit("GroupedLinear",
-                             {linear->inputs[0], linear->inputs[1], linear->inputs[2], bias},
-                             linear->attrs);
+    const ValueId y =
+        r.emit("GroupedLinear", {linear->inputs[0], linear->inputs[1], linear->inputs[2], bias},
+               linear->attrs);
     const ValueId back = r.emit("MoECombine", {y, combine->inputs[1]}, {});
     if (!back.valid()) return false;
     return r.replace(op, "Reshape", {back}, {{"shape", r.shape(op.outputs[0])}});

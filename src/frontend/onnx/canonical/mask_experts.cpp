@@ -1,7 +1,7 @@
 // Mixture of experts by masks: dispatch[s, e, c] is 1 where token s is the c-th of expert e, and
-// products of matrices move the tokens, `dispatch^T x` there and `combine y` back. The masks come from
-// the router's choices by one-hot, cumulative sums and comparisons; where that is what MoERoute does,
-// the products are MoEDispatch and MoECombine with padded slots.
+// products of matrices move the tokens, `dispatch^T x` there and `combine y` back. The masks come
+// from the router's choices by one-hot, cumulative sums and comparisons; where that is what
+// MoERoute does, the products are MoEDispatch and MoECombine with padded slots.
 
 #include <algorithm>
 
@@ -63,6 +63,18 @@ ValueId unwrapped(const Rewriter& r, ValueId index) {
 
 std::optional<Hot> hot_of(const Rewriter& r, ValueId value) {
   value = through_casts(r, value);
+  if (const Op* slice = r.producer(value, "Slice")) {  // the first of its places
+    const std::vector<int64_t> starts = slice->attrs.ints("starts"),
+                               steps = slice->attrs.ints("steps");
+    const Shape &from = r.shape(slice->inputs[0]), &to = r.shape(value);
+    const bool first =
+        std::all_of(starts.begin(), starts.end(), [](int64_t i) { return i == 0; }) &&
+        std::all_of(steps.begin(), steps.end(), [](int64_t i) { return i == 1; });
+    if (!first || !std::equal(from.begin(), from.end() - 1, to.begin())) return std::nullopt;
+    auto whole = hot_of(r, slice->inputs[0]);
+    if (whole) whole->width = to.back().constant;
+    return whole;
+  }
   if (const Op* where = r.producer(value, "Where")) {
     if (!r.is_scalar(where->inputs[1], 1) || !r.is_scalar(where->inputs[2], 0)) return std::nullopt;
     value = through_casts(r, where->inputs[0]);
@@ -125,8 +137,8 @@ class MaskReader {
     if (!pairs_.is_static() || !experts_.is_static() || !capacity_.is_static()) return false;
     if (experts_.constant < 2 || capacity_.constant < 2) return false;  // else dims look alike
     if (elements(lead_) == Dim(-1) || !whole(mask) || !expert_ || !place_) return false;
-    if (!is_place(place_->index)) return false;
-    return std::all_of(kept_.begin(), kept_.end(), [&](ValueId v) { return is_place(v); });
+    return is_place_below(place_->index) &&
+           std::all_of(kept_.begin(), kept_.end(), [&](ValueId v) { return is_kept(v); });
   }
 
   const Shape& lead() const { return lead_; }
@@ -185,8 +197,8 @@ class MaskReader {
   bool number(ValueId value) {
     if (elements(r_.shape(value)) != times(1)) return false;
     const ValueId inside = bare(r_, value);
-    if (const Op* less = r_.producer(inside, "Less"); less && r_.is_scalar(less->inputs[1], static_cast<double>(capacity_.constant))) {
-      kept_.push_back(bare(r_, less->inputs[0]));
+    if (r_.producer(inside, "Less") != nullptr) {
+      kept_.push_back(inside);
       return true;
     }
     if (gates_.valid()) return false;
@@ -202,11 +214,40 @@ class MaskReader {
   // The running number of pairs of each expert, in the order of the pairs.
   bool is_running_sum(ValueId value, bool exclusive) const {
     const Op* sum = r_.producer(bare(r_, value), "CumSum");
-    if (sum == nullptr || !is_expert_hot(sum->inputs[0]) || sum->attrs.i("reverse") != 0) return false;
+    if (sum == nullptr || !is_expert_hot(sum->inputs[0]) || sum->attrs.i("reverse") != 0)
+      return false;
     const Shape& shape = r_.shape(sum->inputs[0]);
     const int64_t axis = static_cast<int64_t>(shape.size()) - 2;
     return sum->attrs.i("axis") == axis && shape[static_cast<size_t>(axis)] == pairs_ &&
            elements(shape) == times(experts_) && (sum->attrs.i("exclusive") != 0) == exclusive;
+  }
+
+  // A place, as far as it is below the capacity. What it is above does not matter where those pairs
+  // are masked, and must be above elsewhere.
+  bool is_place_below(ValueId value) const {
+    value = bare(r_, value);
+    if (is_place(value)) return true;
+    const int64_t least = capacity() - (kept_.empty() ? 0 : 1);
+    const auto caps = [&](ValueId v) {
+      return r_.scalar(v).value_or(-1) >= static_cast<double>(least);
+    };
+    if (const Op* min = r_.producer(value, "Min"))
+      return caps(min->inputs[1]) && is_place(min->inputs[0]);
+    if (const Op* mul = r_.producer(value, "Mul"); mul != nullptr && !kept_.empty()) {
+      return (is_place(mul->inputs[0]) && is_kept(mul->inputs[1])) ||
+             (is_place(mul->inputs[1]) && is_kept(mul->inputs[0]));
+    }
+    const Op* where = r_.producer(value, "Where");
+    if (where == nullptr) return false;
+    if (!kept_.empty() && is_kept(where->inputs[0])) return is_place(where->inputs[1]);
+    const Op* above = r_.producer(bare(r_, where->inputs[0]), "Greater");
+    return above != nullptr && is_place(above->inputs[0]) && caps(above->inputs[1]) &&
+           caps(where->inputs[1]) && is_place(where->inputs[2]);
+  }
+  bool is_kept(ValueId value) const {
+    const Op* less = r_.producer(bare(r_, value), "Less");
+    return less != nullptr && r_.is_scalar(less->inputs[1], static_cast<double>(capacity())) &&
+           is_place(less->inputs[0]);
   }
 
   // How many pairs before this one chose its expert.
@@ -220,7 +261,8 @@ class MaskReader {
     const Op* sum = r_.producer(bare(r_, value), "ReduceSum");
     if (sum == nullptr) return false;
     const Shape& shape = r_.shape(sum->inputs[0]);
-    if (sum->attrs.ints("axes") != std::vector<int64_t>{static_cast<int64_t>(shape.size()) - 1}) return false;
+    if (sum->attrs.ints("axes") != std::vector<int64_t>{static_cast<int64_t>(shape.size()) - 1})
+      return false;
     const Op* mul = r_.producer(through_casts(r_, sum->inputs[0]), "Mul");
     if (mul == nullptr || shape.back() != experts_) return false;
     for (size_t i = 0; i < 2; i++) {
@@ -228,7 +270,8 @@ class MaskReader {
       const ValueId other = mul->inputs[1 - i];
       if (is_running_sum(other, exclusive)) return true;
       const Op* sub = exclusive ? r_.producer(bare(r_, other), "Sub") : nullptr;
-      if (sub && is_running_sum(sub->inputs[0], false) && (r_.is_scalar(sub->inputs[1], 1) || is_expert_hot(sub->inputs[1])))
+      if (sub && is_running_sum(sub->inputs[0], false) &&
+          (r_.is_scalar(sub->inputs[1], 1) || is_expert_hot(sub->inputs[1])))
         return true;
     }
     return false;
@@ -265,20 +308,26 @@ std::optional<Mask> mask_of(const Rewriter& r, ValueId value) {
   if (!reader.read(sum != nullptr ? bare(r, sum->inputs[0]) : value)) return std::nullopt;
   const auto choice = choice_of(r, reader.index(), reader.lead());
   if (!choice || reader.pairs().constant % choice->choices != 0) return std::nullopt;
-  Mask mask{reader.lead(), reader.pairs().constant / choice->choices, reader.experts(), reader.capacity(), *choice, reader.gates()};
-  if (elements(r.shape(choice->index)) != scaled(elements(mask.lead), reader.pairs().constant)) return std::nullopt;
+  Mask mask{reader.lead(),    reader.pairs().constant / choice->choices,
+            reader.experts(), reader.capacity(),
+            *choice,          reader.gates()};
+  if (elements(r.shape(choice->index)) != scaled(elements(mask.lead), reader.pairs().constant))
+    return std::nullopt;
   if (sum == nullptr) return choice->choices == 1 ? std::optional(mask) : std::nullopt;
   // Summed over the choices of each token.
   const Dim k = choice->choices;
-  const Shape summed = choice->choices_first ? mask.with({k, mask.tokens, mask.experts, mask.capacity})
-                                             : mask.with({mask.tokens, k, mask.experts, mask.capacity});
+  const Shape summed = choice->choices_first
+                           ? mask.with({k, mask.tokens, mask.experts, mask.capacity})
+                           : mask.with({mask.tokens, k, mask.experts, mask.capacity});
   const int64_t axis = static_cast<int64_t>(mask.lead.size()) + (choice->choices_first ? 0 : 1);
-  if (r.shape(sum->inputs[0]) != summed || sum->attrs.ints("axes") != std::vector<int64_t>{axis}) return std::nullopt;
+  if (r.shape(sum->inputs[0]) != summed || sum->attrs.ints("axes") != std::vector<int64_t>{axis})
+    return std::nullopt;
   return mask;
 }
 
 ValueId slot_of(Rewriter& r, const Mask& mask) {
-  const ValueId index = reshaped(r, mask.choice.index, mask.with({mask.tokens, mask.choice.choices}));
+  const ValueId index =
+      reshaped(r, mask.choice.index, mask.with({mask.tokens, mask.choice.choices}));
   const auto route = r.emit_all("MoERoute", {index},
                                 {{"experts", mask.experts},
                                  {"capacity", mask.capacity},
@@ -296,12 +345,15 @@ std::optional<Mask> transposed_mask(const Rewriter& r, ValueId value) {
   // The tokens go behind the places, whether those are one dim or two.
   const Shape& from = r.shape(transpose->inputs[0]);
   const size_t lead = mask->lead.size();
-  if (from.size() <= lead || from[lead] != mask->tokens || !std::equal(mask->lead.begin(), mask->lead.end(), from.begin()))
+  if (from.size() <= lead || from[lead] != mask->tokens ||
+      !std::equal(mask->lead.begin(), mask->lead.end(), from.begin()))
     return std::nullopt;
   std::vector<int64_t> perm;
-  for (size_t i = 0; i < from.size(); i++) perm.push_back(static_cast<int64_t>(i < lead ? i : i + 1 < from.size() ? i + 1 : lead));
+  for (size_t i = 0; i < from.size(); i++)
+    perm.push_back(static_cast<int64_t>(i < lead ? i : i + 1 < from.size() ? i + 1 : lead));
   if (transpose->attrs.ints("perm") != perm) return std::nullopt;
-  if (r.shape(value) != mask->with({mask->experts * mask->capacity, mask->tokens})) return std::nullopt;
+  if (r.shape(value) != mask->with({mask->experts * mask->capacity, mask->tokens}))
+    return std::nullopt;
   return mask;
 }
 
@@ -311,13 +363,15 @@ bool match_dispatch(Rewriter& r, const Op& op) {
   const Dim width = r.shape(op.inputs[1]).back();
   if (r.shape(op.inputs[1]) != mask->with({mask->tokens, width})) return false;
   const ValueId slot = slot_of(r, *mask);
-  const ValueId rows = r.emit("MoEDispatch", {op.inputs[1], slot}, {{"shape", Shape{mask->rows(), width}}});
+  const ValueId rows =
+      r.emit("MoEDispatch", {op.inputs[1], slot}, {{"shape", Shape{mask->rows(), width}}});
   return rows.valid() && r.replace(op, "Reshape", {rows}, {{"shape", r.shape(op.outputs[0])}});
 }
 
 bool match_combine(Rewriter& r, const Op& op) {
   const auto mask = mask_of(r, op.inputs[0]);
-  if (!mask || r.shape(op.inputs[0]) != mask->with({mask->tokens, mask->experts * mask->capacity})) return false;
+  if (!mask || r.shape(op.inputs[0]) != mask->with({mask->tokens, mask->experts * mask->capacity}))
+    return false;
   const Dim width = r.shape(op.inputs[1]).back();
   if (r.shape(op.inputs[1]) != mask->with({mask->experts * mask->capacity, width})) return false;
   std::vector<ValueId> inputs{reshaped(r, op.inputs[1], {mask->rows(), width}), slot_of(r, *mask)};

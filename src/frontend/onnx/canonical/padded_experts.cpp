@@ -1,7 +1,7 @@
-// Mixture of experts in which every expert has a fixed number of rows, [E, ..., capacity, width], as
-// `piper::MoEDispatch` gives them, or [..., E, capacity, width] as products with masks do: many are
-// zeros that nothing reads. The products with stacked weights become GroupedLinear over the rows that
-// there are, all in the order of MoERoute's packed slots.
+// Mixture of experts in which every expert has a fixed number of rows, [E, ..., capacity, width],
+// as `piper::MoEDispatch` gives them, or [..., E, capacity, width] as products with masks do: many
+// are zeros that nothing reads. The products with stacked weights become GroupedLinear over the
+// rows that there are, all in the order of MoERoute's packed slots.
 
 #include <algorithm>
 
@@ -81,7 +81,8 @@ class PaddedFunction final : public RowFunction {
         op.attrs.f("alpha", 1) != 1)
       return std::nullopt;
     const Shape& x = r.shape(op.inputs[0]);
-    if (x.size() < 3 || elements(Shape(x.begin(), x.end() - 1)) != rows_before()) return std::nullopt;
+    if (x.size() < 3 || elements(Shape(x.begin(), x.end() - 1)) != rows_before())
+      return std::nullopt;
     if (!has_experts_at(r.shape(op.inputs[1]), x, 2)) return std::nullopt;
     auto stack = stack_of(r, op.inputs[1], experts_);
     return stack ? std::optional(Product{&op, *stack, ValueId()}) : std::nullopt;
@@ -91,8 +92,8 @@ class PaddedFunction final : public RowFunction {
     return bias.back() == y.back() && has_experts_at(bias, y, 1);
   }
 
-  // Whether a shape that is broadcast to `like` has the experts in the dim where rows have them, and
-  // 1 elsewhere, but for `inner` dims at the end.
+  // Whether a shape that is broadcast to `like` has the experts in the dim where rows have them,
+  // and 1 elsewhere, but for `inner` dims at the end.
   bool has_experts_at(const Shape& shape, const Shape& like, size_t inner) const {
     const size_t at = experts_first_ ? 0 : like.size() - 3;
     if (shape.size() > like.size() || like.size() < 3 || like[at] != Dim(experts_)) return false;
@@ -120,7 +121,8 @@ class PaddedFunction final : public RowFunction {
     return op.kind == "MoEDispatch" || swaps_groups(op) || product(op).has_value();
   }
   bool leaf_fits(const Op& op) const override {
-    if (op.kind == "MoEDispatch") return experts_first_ == starts_with_experts() && is_route(op.inputs[1]);
+    if (op.kind == "MoEDispatch")
+      return experts_first_ == starts_with_experts() && is_route(op.inputs[1]);
     if (!swaps_groups(op)) return fits(product(op)->matmul->inputs[0]);
     experts_first_ = !experts_first_;
     const bool fit = fits(op.inputs[0]);
@@ -133,7 +135,8 @@ class PaddedFunction final : public RowFunction {
     const Op* other = rewriter().producer(slot, "MoERoute");
     return other != nullptr && other->attrs == route_.attrs &&
            rewriter().shape(other->inputs[0]) == rewriter().shape(route_.inputs[0]) &&
-           through_reshapes(rewriter(), other->inputs[0]) == through_reshapes(rewriter(), route_.inputs[0]);
+           through_reshapes(rewriter(), other->inputs[0]) ==
+               through_reshapes(rewriter(), route_.inputs[0]);
   }
 
   ValueId leaf(const Op& op) override {
@@ -141,7 +144,8 @@ class PaddedFunction final : public RowFunction {
     if (op.kind == "MoEDispatch") {
       std::vector<ValueId> inputs = op.inputs;
       inputs[1] = slot();
-      return r.emit("MoEDispatch", inputs, {{"shape", Shape{after_, r.shape(op.outputs[0])[1]}}}, &op);
+      return r.emit("MoEDispatch", inputs, {{"shape", Shape{after_, r.shape(op.outputs[0])[1]}}},
+                    &op);
     }
     if (swaps_groups(op)) {
       experts_first_ = !experts_first_;
@@ -153,8 +157,7 @@ class PaddedFunction final : public RowFunction {
     std::vector<ValueId> inputs{build(made.matmul->inputs[0]), made.stack.weights, packed(1)};
     if (made.bias.valid())
       inputs.push_back(reshaped(r, made.bias, {experts_, r.shape(made.bias).back()}));
-    return r.emit("GroupedLinear", inputs, {{"trans_w", int64_t{made.stack.swapped}}},
-                  made.matmul);
+    return r.emit("GroupedLinear", inputs, {{"trans_w", int64_t{made.stack.swapped}}}, made.matmul);
   }
 
   // Output i of the route with packed slots.

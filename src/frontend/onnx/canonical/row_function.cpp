@@ -12,10 +12,10 @@ using ir::ValueId;
 
 namespace {
 
-constexpr std::array kRowOps = {"Abs",     "Add",  "Cos", "Div", "Erf",   "Exp",        "Gelu",
-                                "Log",     "Max",  "Min", "Mul", "Neg",   "Pow",        "Reciprocal",
-                                "Relu",    "Silu", "Sin", "Sqrt", "Slice", "Sigmoid",    "Softplus",
-                                "SwiGlu",  "Sub",  "Tanh"};
+constexpr std::array kRowOps = {"Abs",   "Add",        "Cos",      "Div",    "Erf", "Exp",
+                                "Gelu",  "Log",        "Max",      "Min",    "Mul", "Neg",
+                                "Pow",   "Reciprocal", "Relu",     "Silu",   "Sin", "Sqrt",
+                                "Slice", "Sigmoid",    "Softplus", "SwiGlu", "Sub", "Tanh"};
 
 }  // namespace
 
@@ -74,7 +74,8 @@ ValueId RowFunction::build(ValueId value) {
   const Op& op = *r_.producer(through_reshapes(r_, value));
   const int32_t key = static_cast<int32_t>(op.outputs[0].index());
   if (auto it = r_.memo().find(key); it != r_.memo().end()) return it->second;
-  const ValueId made = is_leaf(op) ? leaf(op) : r_.emit(op.kind.c_str(), inputs(op), attrs(op), &op);
+  const ValueId made =
+      is_leaf(op) ? leaf(op) : r_.emit(op.kind.c_str(), inputs(op), attrs(op), &op);
   r_.memo()[key] = made;
   return made;
 }

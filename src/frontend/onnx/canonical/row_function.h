@@ -14,9 +14,9 @@ ir::ValueId through_reshapes(const Rewriter& r, ir::ValueId value);
 // Whether the permutation swaps the last two of `rank` dims and keeps the others.
 bool swaps_last_two(const ir::Op& transpose, size_t rank);
 
-// A value that is computed from leaves by operations on single rows, where rows are the leading dims
-// of every value on the way. It is checked first and built then, as nothing that was emitted can be
-// taken back.
+// A value that is computed from leaves by operations on single rows, where rows are the leading
+// dims of every value on the way. It is checked first and built then, as nothing that was emitted
+// can be taken back.
 class RowFunction {
  public:
   // `before` rows where the function is found, `after` where it is built.
