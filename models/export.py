@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 
 from zoo import (
-    bert, check, cnn, data, exporters, golden, gpt, llama, mlp, own_loss, rnn, t5, variants, vit)
+    bert, check, cnn, data, exporters, golden, gpt, llama, mlp, moe, own_loss, rnn, t5, variants,
+    vit)
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -40,6 +41,10 @@ GPT_TINY = gpt.Config(layers=4, width=32, heads=4, context=16, vocab=64)
 LLAMA = llama.Config(layers=4, width=64, heads=4, kv_heads=2, mlp_width=176, context=32, vocab=256)
 LLAMA_TINY = llama.Config(
     layers=4, width=32, heads=4, kv_heads=2, mlp_width=88, context=16, vocab=64)
+MOE_TINY = moe.Config(
+    layers=4, width=32, heads=4, kv_heads=2, mlp_width=24, context=16, vocab=64, experts=4,
+    choices=2)
+MOE_CAPACITY = dataclasses.replace(MOE_TINY, experts=3, capacity=9)  # of 16 tokens
 BERT_TINY = bert.Config(layers=4, width=32, heads=4, context=16, vocab=64)
 VIT_TINY = vit.Config(layers=4, width=32, heads=4, side=16, patch=4, classes=8)
 T5_TINY = t5.Config(layers=4, width=32, heads=4, mlp_width=64, vocab=64)
@@ -77,6 +82,12 @@ MODELS = {
                     lambda: data.images(16, 8, seed=20), IMAGE, F.cross_entropy),
     "rnn_tiny": Entry(lambda: rnn.build(rnn.Config(width=24, vocab=32), seed=12),
                       lambda: masked(data.random_tokens(16, 32, seed=22)), LANGUAGE, cross_entropy),
+    "moe_tiny": Entry(lambda: moe.build(MOE_TINY, seed=13),
+                      lambda: masked(data.random_tokens(16, 64, seed=23)),
+                      (("tokens", "labels"), "loss", "labels"), lambda loss, labels: loss),
+    "moe_capacity": Entry(lambda: moe.build(MOE_CAPACITY, seed=14),
+                          lambda: masked(data.random_tokens(16, 64, seed=24)),
+                          (("tokens", "labels"), "loss", "labels"), lambda loss, labels: loss),
     "own_loss": Entry(lambda: own_loss.build(seed=11),
                       lambda: masked(data.random_tokens(16, 64, seed=21)),
                       (("tokens", "labels"), "loss", "labels"), lambda loss, labels: loss),

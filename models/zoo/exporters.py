@@ -13,6 +13,8 @@ import warnings
 import onnx
 import torch
 
+from . import piper_moe
+
 logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -47,6 +49,9 @@ def dynamo(model, samples, names, path):
 
 def save(model, path):
     """Writes weights and graph into one file, with no absolute path of this machine inside."""
+    if any(node.domain == "piper" for node in model.graph.node):
+        (opset,) = (o.version for o in model.opset_import if o.domain == "")
+        model.functions.extend(piper_moe.functions(opset))
     for proto in [model.graph, *model.graph.node]:
         for entry in proto.metadata_props:
             entry.value = _relative_paths(entry.value)

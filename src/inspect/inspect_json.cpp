@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "inspect/experts.h"
 #include "inspect/inspect.h"
 #include "inspect/layers.h"
 #include "inspect/module_tree.h"
@@ -122,6 +123,14 @@ std::string inspect_json(const Inspection& in) {
     json["lists"].push_back({{"glob", list.glob()}, {"numbers", list.numbers}});
   json["ties"] = Json::array();
   for (const Tie& tie : ties_of(model)) json["ties"].push_back({{"parameter", tie.parameter}, {"paths", tie.paths}});
+  json["experts"] = Json::array();
+  for (const Experts& e : experts_of(model)) {
+    json["experts"].push_back({{"path", e.path},
+                               {"experts", e.experts},
+                               {"choices", e.choices},
+                               {"capacity", e.capacity},
+                               {"parameters", e.parameters}});
+  }
   json["saved_for"] = in.saved_for;
   json["modules"] = module_json(in, root);
   json["parameters"] = parameters_json(model);

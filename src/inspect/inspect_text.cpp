@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "inspect/experts.h"
 #include "inspect/layers.h"
 #include "inspect/module_tree.h"
 #include "inspect/saved.h"
@@ -287,6 +288,7 @@ std::string inspect_text(const Inspection& in, const InspectOptions& options) {
   std::string text = header(in) + "\n" + io_text(in) + dims_text(in) + lists_text(root);
   for (const Tie& tie : ties_of(*in.model))
     text += fmt::format("tied    {}: read by {}\n", tie.parameter, support::join(tie.paths, ", "));
+  text += experts_text(*in.model);
   text += "\n" + Tree(in, options, root).text() + unsupported_text(in, options.style);
   text += "\n" + counts_line(in);
   std::map<ir::WeightKind, int> kinds;

@@ -5,44 +5,24 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <filesystem>
 
-#include "cli/compile_model.h"
-#include "runtime/safetensors.h"
+#include "tests/compiler/bench.h"
 #include "tests/frontend/onnx/graph_builder.h"
-#include "tests/p1/run_cell.h"
 #include "verify/verify.h"
 
 using namespace piper;
 using p1::Result;
+using testing::Bench;
+using testing::Values;
+using testing::waves;
 using test::GraphBuilder;
 
 namespace {
 
 constexpr int kSamples = 48;
 constexpr double kMomentum = 0.8;
-using Values = std::vector<float>;
-
-// Numbers in (-1, 1) that look random.
-Values waves(size_t n, double phase) {
-  Values x(n);
-  for (size_t i = 0; i < n; ++i)
-    x[i] = static_cast<float>(
-        std::sin(phase + 12.9898 * static_cast<double>(i) * (1 + 0.013 * static_cast<double>(i % 17))));
-  return x;
-}
-
 struct Data {
   Values x = waves(kSamples * 2 * 6 * 6, 1), t = waves(kSamples * 3, 2);
-  std::string write(const test::TempFolder& folder, const std::string& name) const {
-    auto writer = runtime::SafetensorsWriter::create(
-        folder.file(name), {{"x", ir::DType::kF32, {kSamples, 2, 6, 6}}, {"t", ir::DType::kF32, {kSamples, 3}}});
-    REQUIRE(writer.has_value());
-    REQUIRE(writer->append(x.data(), x.size() * sizeof(float)).has_value());
-    REQUIRE(writer->append(t.data(), t.size() * sizeof(float)).has_value());
-    REQUIRE(writer->finish().has_value());
-    return folder.file(name);
-  }
 };
 
 // A network of four layers with three batch normalisations, the last one over plain vectors (of a
@@ -94,52 +74,9 @@ struct Network {
   }
 };
 
-// Files of a test, and runs on them.
-class Bench {
- public:
-  explicit Bench(GraphBuilder graph, const Data& data = {})
-      : model_(folder_.write("model.onnx", graph.bytes())),
-        data_(data.write(folder_, "data.safetensors")),
-        output_(graph.graph().output(0).name()) {}
-
-  std::string strategy(const std::string& text, int batch, const std::string& more) const {
-    return text + fmt::format(
-                      "train {{ loss mse(prediction = output \"{}\", target = input \"t\")  "
-                      "optimizer adamw(lr = 1e-2, eps = 1e-3)  batch {}  {} }}\n",
-                      output_, batch, more);
-  }
-  Result run(const std::string& text, int steps = 3, bool processes = false) const {
-    p1::Cell cell;
-    cell.processes = processes;
-    cell.model = {"cnn", model_, data_, {}, 4};
-    cell.strategy = stem(text);
-    return p1::run(cell, steps);
-  }
-  plan::Plan compile(const std::string& text) const {
-    support::SourceMap sources;
-    support::Diagnostics diagnostics(sources);
-    auto compiled = cli::compile(model_, fmt::format("strategies/{}.piper", stem(text)), {}, diagnostics);
-    INFO(diagnostics.render());
-    REQUIRE(compiled.has_value());
-    return compiled->plan;
-  }
-  // The messages of a compilation.
-  std::string messages(const std::string& text) const {
-    support::SourceMap sources;
-    support::Diagnostics diagnostics(sources);
-    (void)cli::compile(model_, fmt::format("strategies/{}.piper", stem(text)), {}, diagnostics);
-    return diagnostics.render();
-  }
-
- private:
-  std::string stem(const std::string& text) const {
-    const std::string file = folder_.write(fmt::format("s{}.piper", count_++), text);
-    return std::filesystem::relative(file, std::filesystem::absolute("strategies")).replace_extension("").string();
-  }
-  test::TempFolder folder_;
-  std::string model_, data_, output_;
-  mutable int count_ = 0;
-};
+Bench bench_of(const GraphBuilder& graph, const Data& data = {}) {
+  return Bench(graph, {{"x", {kSamples, 2, 6, 6}, data.x}, {"t", {kSamples, 3}, data.t}});
+}
 
 void check_equal(const Result& ours, const Result& theirs) {
   REQUIRE(ours.error == "");
@@ -154,9 +91,7 @@ void check_equal(const Result& ours, const Result& theirs) {
   CHECK(ours.gradients.count("layers.1.bn.running_var") == 0);
 }
 
-std::string data_parallel(int dp, int microbatches) {
-  return fmt::format("mesh dev[dp = {}]\nreplicate all() over dp\nsplit all() into {} as mb\n", dp, microbatches);
-}
+using testing::data_parallel;
 std::string pipeline(const char* schedule, int dp, int microbatches) {
   return fmt::format(
       "use pipeline\nmesh dev[pp = 2, dp = {}]\ntag layer = i where path \"layers.{{i}}.**\"\ntag "
@@ -170,7 +105,7 @@ std::string pipeline(const char* schedule, int dp, int microbatches) {
 }  // namespace
 
 TEST_CASE("equal groups give equal numbers under every strategy") {
-  const Bench bench(Network().g);
+  const Bench bench = bench_of(Network().g);
   const Result reference = bench.run(bench.strategy("", 16, "coupled_groups 4  clip_norm 0.5"));
   for (const std::string& text :
        {data_parallel(1, 4), data_parallel(2, 1), data_parallel(2, 2), data_parallel(4, 1), pipeline("gpipe", 1, 4),
@@ -186,7 +121,7 @@ TEST_CASE("equal groups give equal numbers under every strategy") {
 }
 
 TEST_CASE("uneven cuts of whole groups give equal numbers") {
-  const Bench bench(Network(true, false).g);
+  const Bench bench = bench_of(Network(true, false).g);
   // 14 samples, 7 groups of 2: microbatches of 6, 4 and 4 are cut at 5, which is no border of a
   // group.
   CHECK(bench.messages(bench.strategy(data_parallel(1, 3), 14, "coupled_groups 7")).find("E0507") != std::string::npos);
@@ -205,7 +140,7 @@ TEST_CASE("running statistics are the exponential average over the groups of the
                            {{"training_mode", 1}, {"momentum", kMomentum}});
   g.output(g.node("Gemm", {g.node("Flatten", {bn[0]}), g.weight("fc.weight", {3, 72})}, {{"transB", 1}}));
   const Data data;
-  const Bench bench(g, data);
+  const Bench bench = bench_of(g, data);
   double mean[2] = {0.25, -1}, variance[2] = {1, 3};
   for (int group = 0; group < 3 * 4; ++group) {  // three steps of four groups of two samples
     for (int c = 0; c < 2; ++c) {
@@ -234,16 +169,16 @@ TEST_CASE("running statistics are the exponential average over the groups of the
 TEST_CASE("a step whose gradients are not finite does not advance the statistics") {
   Data data;
   data.t[static_cast<size_t>(8 * 3)] = NAN;  // a target of the second step
-  const Bench bench(Network().g, data);
+  const Bench bench = bench_of(Network().g, data);
   const Result one = bench.run(bench.strategy("", 8, ""), 1), two = bench.run(bench.strategy("", 8, ""), 2);
   REQUIRE(two.error == "");
   CHECK(two.weights == one.weights);
-  const Result finite = Bench(Network().g).run(bench.strategy("", 8, ""), 2);
+  const Result finite = bench_of(Network().g).run(bench.strategy("", 8, ""), 2);
   CHECK(finite.weights.at("layers.0.bn.running_mean") != one.weights.at("layers.0.bn.running_mean"));
 }
 
 TEST_CASE("the inference form trains as exported or, when asked, as the training form does") {
-  const Bench inference(Network(false).g), training(Network(true).g);
+  const Bench inference = bench_of(Network(false).g), training = bench_of(Network(true).g);
   const std::string text = inference.strategy("", 8, "batch_norm training");
   check_equal(inference.run(text), training.run(training.strategy("", 8, "")));
   check_equal(inference.run(inference.strategy(data_parallel(2, 2), 16, "batch_norm training  coupled_groups 4")),
@@ -261,7 +196,7 @@ TEST_CASE("the inference form trains as exported or, when asked, as the training
 }
 
 TEST_CASE("a cut batch needs groups, and whole ones") {
-  const Bench bench(Network().g);
+  const Bench bench = bench_of(Network().g);
   auto error = [&](const std::string& text, int batch, const std::string& more) {
     return bench.messages(bench.strategy(text, batch, more));
   };
@@ -283,7 +218,7 @@ TEST_CASE(
     "the verifier sees statistics that miss a contribution, count in the norm, or are updated "
     "otherwise") {
   using plan::Opcode;
-  const Bench bench(Network().g);
+  const Bench bench = bench_of(Network().g);
   const plan::Plan good = bench.compile(bench.strategy(data_parallel(2, 2), 16, "coupled_groups 4  clip_norm 1.0"));
   CHECK(verify::verify(good).empty());
   const auto held = std::find_if(good.params.begin(), good.params.end(),
@@ -331,7 +266,7 @@ TEST_CASE(
 }
 
 TEST_CASE("frozen scale and bias leave the statistics to advance") {
-  const Bench bench(Network().g);
+  const Bench bench = bench_of(Network().g);
   const std::string freeze = "freeze param \"layers.0.**\"\n";
   const Result frozen = bench.run(bench.strategy(freeze, 8, "")),
                cut = bench.run(bench.strategy(freeze, 8, "coupled_groups 1"));
@@ -354,7 +289,7 @@ TEST_CASE("what statistics cannot be is refused") {
     g.output(g.node("Gemm", {h, g.weight("fc.weight", {3, 2})}, {{"transB", 1}}));
     return g;
   };
-  const Bench twice(graph(true)), reads(graph(false));
+  const Bench twice = bench_of(graph(true)), reads = bench_of(graph(false));
   const std::string messages = twice.messages(twice.strategy("", 8, ""));
   CHECK(messages.find("error[E0510]") != std::string::npos);
   CHECK(messages.find("advances `bn.running_mean`, which another operation advances too") != std::string::npos);

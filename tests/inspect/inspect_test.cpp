@@ -137,6 +137,18 @@ TEST_CASE("modules of another structure have a row of their own", "[inspect]") {
   CHECK(has(text, "    layers.2  "));
 }
 
+TEST_CASE("mixtures of experts are listed with what is stacked", "[inspect]") {
+  const std::string plain = text_of(open("models/moe_tiny/moe_tiny.onnx"));
+  INFO(plain);
+  CHECK(has(plain, "\nexperts model.layers.{0..3}.mlp.experts: 4, 2 a token; gate_up_proj, down_proj\n"));
+  const Opened opened = open("models/moe_capacity/moe_capacity.dynamo.onnx");
+  const std::string limited = text_of(opened);
+  INFO(limited);
+  CHECK(has(limited, "\nexperts model.layers.{0..3}.mlp.experts: 3, 2 a token, each takes 9 of 16 tokens; "
+                     "gate_up_proj, gate_up_bias, down_proj\n"));
+  CHECK_FALSE(has(text_of(open("models/gpt_tiny/gpt_tiny.onnx")), "experts "));
+}
+
 TEST_CASE("the sums of a tree are those of its operations", "[inspect]") {
   const Opened gpt = open("models/gpt_tiny/gpt_tiny.onnx");
   inspect::InspectOptions options;

@@ -117,6 +117,34 @@ TEST_CASE("MaxPool's indices count from the first sample") {
   CHECK(pool.values({{0, {1, 3, 2, 6, 5, 4}}}, 1, 2) == Values{1, 1, 3, 4});
 }
 
+TEST_CASE("GatherND picks by tuples, within each sample where it has batch dims") {
+  const Dim b = Dim::batch_size();
+  FakeImport pairs("GatherND", 13, {}, {FakeImport::tensor({2, 3}), FakeImport::tensor({2, 2}, DType::kI64)});
+  REQUIRE(pairs.import() == "");
+  CHECK(pairs.values({{0, {0, 1, 2, 3, 4, 5}}, {1, {1, 2, -1, -3}}}) == std::vector<double>{5, 3});
+  FakeImport rows("GatherND", 13, {}, {FakeImport::tensor({b, 2}), FakeImport::tensor({3, 1}, DType::kI64)});
+  REQUIRE(rows.import() == "");
+  CHECK(rows.values({{0, {0, 1, 2, 3}}, {1, {1, 0, -1}}}, 0, 2) == std::vector<double>{2, 3, 0, 1, 2, 3});
+  FakeImport batched("GatherND", 13, {{"batch_dims", int64_t{1}}}, {FakeImport::tensor({b, 2, 2}), FakeImport::tensor({b, 1, 1}, DType::kI64)});
+  REQUIRE(batched.import() == "");
+  CHECK(batched.result().shape == ir::Shape{b, 1, 2});
+  CHECK(batched.values({{0, {0, 1, 2, 3, 4, 5, 6, 7}}, {1, {1, -2}}}, 0, 2) == std::vector<double>{2, 3, 4, 5});
+  FakeImport wide("GatherND", 13, {}, {FakeImport::tensor({2, 3}), FakeImport::tensor({2, 3}, DType::kI64)});
+  CHECK(wide.import().find("do not fit") != std::string::npos);
+  FakeImport samples("GatherND", 13, {}, {FakeImport::tensor({b, 3}), FakeImport::tensor({2, 2}, DType::kI64)});
+  CHECK(samples.import().find("depends on the batch size") != std::string::npos);
+}
+
+TEST_CASE("a Range may have a number for each row of the batch") {
+  const Dim b = Dim::batch_size();
+  FakeImport rows("Range", 13, {}, {FakeImport::number(0, DType::kI64), FakeImport::ints({Dim(0, 3)}), FakeImport::number(1, DType::kI64)});
+  REQUIRE(rows.import() == "");
+  CHECK(rows.result().shape == ir::Shape{Dim(0, 3)});
+  CHECK(rows.values({}, 0, 2) == std::vector<double>{0, 1, 2, 3, 4, 5});
+  FakeImport other("Range", 13, {}, {FakeImport::number(1, DType::kI64), FakeImport::ints({b}), FakeImport::number(1, DType::kI64)});
+  CHECK(other.import().find("depends on the batch size") != std::string::npos);
+}
+
 TEST_CASE("Resize refuses what it does not do") {
   auto resize = [](Attrs attrs, std::vector<Dim> sizes) {
     return FakeImport("Resize", 19, std::move(attrs),

@@ -123,6 +123,7 @@ std::string Cell::reference_key() const {
 std::vector<ModelCase> models() {
   const std::map<std::string, std::string> lm;
   const std::map<std::string, std::string> mse{{"train.loss", "mse(prediction = output \"prediction\", target = input \"y\")"}};
+  const std::map<std::string, std::string> own_loss{{"train.loss", "mean(output \"loss\")"}};
   const std::map<std::string, std::string> image{{"train.loss", "cross_entropy(logits = output \"logits\", target = input \"label\")"}};
   return {
       {"mlp", "models/mlp/mlp.onnx", "models/mlp/data.safetensors", mse, 8},
@@ -134,7 +135,9 @@ std::vector<ModelCase> models() {
       {"cnn_gn", "models/cnn_gn/cnn_gn.dynamo.onnx", "models/cnn_gn/data.safetensors", image, 4},
       {"cnn_bn", "models/cnn_bn/cnn_bn.onnx", "models/cnn_bn/data.safetensors", image, 4, true},
       {"rnn", "models/rnn_tiny/rnn_tiny.onnx", "models/rnn_tiny/data.safetensors", lm, 4},
-      {"own_loss", "models/own_loss/own_loss.dynamo.onnx", "models/own_loss/data.safetensors", {{"train.loss", "mean(output \"loss\")"}}, 4},
+      {"own_loss", "models/own_loss/own_loss.dynamo.onnx", "models/own_loss/data.safetensors", own_loss, 4},
+      {"moe", "models/moe_tiny/moe_tiny.onnx", "models/moe_tiny/data.safetensors", own_loss, 4},
+      {"moe_capacity", "models/moe_capacity/moe_capacity.dynamo.onnx", "models/moe_capacity/data.safetensors", own_loss, 4},
   };
 }
 

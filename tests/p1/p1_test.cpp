@@ -109,7 +109,9 @@ TEST_CASE("one device gives PyTorch's losses, gradients and weights") {
     check_golden("vit_tiny", image, exporter);
     check_golden("cnn_gn", image, exporter);
   }
-  for (const char* exporter : {"", ".dynamo"}) check_golden("own_loss", {{"train.loss", "mean(output \"loss\")"}}, exporter);
+  for (const char* name : {"own_loss", "moe_tiny", "moe_capacity"}) {
+    for (const char* exporter : {"", ".dynamo"}) check_golden(name, {{"train.loss", "mean(output \"loss\")"}}, exporter);
+  }
   check_golden("cnn_bn", image);
   image["train.batch_norm"] = "training";  // torch.export writes the inference form
   check_golden("cnn_bn", image, ".dynamo");

@@ -79,10 +79,11 @@ void report_unsupported(const std::vector<ImportNotes::Unsupported>& rows, int o
                         Diagnostics& diagnostics) {
   if (rows.empty()) return;
   std::vector<std::string> names;
-  bool vendor = false;
+  bool vendor = false, by_mask = false;
   for (const auto& row : rows) {
     names.push_back("`" + row.op + "`");
     vendor = vendor || row.op.starts_with("com.microsoft.");
+    by_mask = by_mask || row.op == "NonZero";
   }
   auto& error = diagnostics.report(
       Code::E0402, (names.size() == 1 ? "the operator " : "the operators ") +
@@ -94,6 +95,9 @@ void report_unsupported(const std::vector<ImportNotes::Unsupported>& rows, int o
                (row.other_opset ? "; supported, but not in opset " + std::to_string(opset) : ""));
   }
   if (vendor) error.help("export the model without the optimizations of ONNX Runtime");
+  if (by_mask)
+    error.help("rows that are picked by a mask have a number that depends on the data; a loop over "
+               "experts can be exported with stacked weights: see docs/experts.md");
 }
 
 void note_weights(const SourceGraph& graph, const Weights& weights, ImportNotes* notes) {

@@ -290,8 +290,12 @@ Expected<void> NodeImporter::import_by_rule(const SourceNode& source,
   Attrs attrs = attributes.attrs;
   try {
     if (source.proto.op_type() == "CastLike" && source.proto.input_size() == 2) {
-      const ValueId like = unwrap(builder_.value(source.proto.input(1)));
-      attrs.set("to", int64_t{onnx_number(builder_.model().value(like).type.dtype)});
+      const std::string& like = source.proto.input(1);
+      const KnownInts* known_like = unwrap(builder_.known(like));
+      const DType to = known_like != nullptr
+                           ? known_like->dtype
+                           : builder_.model().value(unwrap(builder_.value(like))).type.dtype;
+      attrs.set("to", int64_t{onnx_number(to)});
       as_cast = source;
       as_cast.proto.set_op_type("Cast");
       as_cast.proto.mutable_input()->RemoveLast();

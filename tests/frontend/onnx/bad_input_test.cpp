@@ -89,6 +89,7 @@ TEST_CASE("all unsupported operators are one error with counts and places", "[ba
   check_refused(imported, "E0402", "`NonZero`, `RoiAlign`");
   CHECK(imported.errors == 1);
   CHECK(imported.has("2 nodes"));
+  CHECK(imported.has("docs/experts.md"));
   CHECK(imported.has("/encoder/pool/RoiAlign"));
   CHECK(imported.has("/router/NonZero"));
 }

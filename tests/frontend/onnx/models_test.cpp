@@ -112,6 +112,8 @@ void check_parameters(const std::string& name, const ir::Model& model) {
                                                    {"t5_tiny", 45376},
                                                    {"cnn_gn", 24472},
                                                    {"cnn_bn", 24464},
+                                                   {"moe_tiny", 63264},
+                                                   {"moe_capacity", 54496},
                                                    {"rnn_tiny", 15008}};
   CHECK(elements == expected.at(name));
 }
@@ -276,6 +278,24 @@ TEST_CASE("recurrent layers import to products and activations", "[models]") {
   check_loss("rnn_tiny", model_file("rnn_tiny", dynamo), model);
 }
 
+TEST_CASE("a mixture of experts imports to its blocks", "[models]") {
+  const bool dynamo = GENERATE(false, true);
+  const std::string name = GENERATE("moe_tiny", "moe_capacity");
+  const ir::Model model = import_model(name, dynamo);
+  INFO(to_string(model));
+  // Per layer: a route, a way to the experts and back, two products.
+  for (const char* kind : {"MoERoute", "MoEDispatch", "MoECombine", "TopK"}) CHECK(count_ops(model, kind) == 4);
+  CHECK(count_ops(model, "GroupedLinear") == 8);
+  CHECK(count_ops(model, "SwiGlu") == 8);
+  CHECK(count_ops(model, "Range") == 0);
+  CHECK(test::find_op(model, "MoERoute").attrs.i("capacity") == (name == "moe_tiny" ? 0 : 9));
+  for (const ir::Op& op : model.ops) {
+    if (op.kind.starts_with("MoE") || op.kind == "GroupedLinear") CHECK(op.path.find(".mlp.experts") != std::string::npos);
+    if (op.kind == "GroupedLinear") CHECK(model.value(op.inputs[1]).param.valid());
+  }
+  check_parameters(name, model);
+}
+
 TEST_CASE("both exporters give the same paths", "[models]") {
   const std::string name =
       GENERATE("mlp", "gpt_tiny", "llama_tiny", "bert_tiny", "vit_tiny", "t5_tiny", "cnn_gn");
@@ -288,7 +308,7 @@ TEST_CASE("both exporters give the same paths", "[models]") {
 }
 
 TEST_CASE("canonical rewrites leave the models' numbers alone", "[models]") {
-  const std::string name = GENERATE("gpt_tiny", "llama_tiny");
+  const std::string name = GENERATE("gpt_tiny", "llama_tiny", "moe_tiny", "moe_capacity");
   const bool dynamo = GENERATE(false, true);
   const std::string file = model_file(name, dynamo);
   frontend::ImportOptions options;

@@ -16,6 +16,14 @@ const std::vector<CanonicalPass>& canonical_passes() {
       {"rotary", match_rotary},
       {"attention", match_attention},
       {"attention_groups", match_attention_groups},  // of opset 23's Attention
+      {"mask_experts", match_mask_experts},
+      {"padded_experts", match_padded_experts},
+      {"expert_product", match_expert_product},
+      {"expert_bias", match_expert_bias},
+      {"expert_rows", match_expert_rows},
+      {"expert_choices", match_expert_choices},
+      {"expert_gates", match_expert_gates},
+      {"expert_sum", match_expert_sum},
   };
   return passes;
 }

@@ -31,6 +31,26 @@ bool match_attention(Rewriter& r, const ir::Op& op);
 // ones
 bool match_attention_groups(Rewriter& r, const ir::Op& op);
 
+// Products with masks of places, made from the choices of experts  ->  MoEDispatch, MoECombine of
+// padded rows
+bool match_mask_experts(Rewriter& r, const ir::Op& op);
+// MoECombine of padded rows, each expert's times its matrix of a stack  ->  GroupedLinear of rows
+// that lie together
+bool match_padded_experts(Rewriter& r, const ir::Op& op);
+// x times weights picked by expert, one matrix a row  ->  MoERoute, MoEDispatch, GroupedLinear,
+// MoECombine
+bool match_expert_product(Rewriter& r, const ir::Op& op);
+// A combined product + bias picked by expert  ->  GroupedLinear with bias
+bool match_expert_bias(Rewriter& r, const ir::Op& op);
+// MoEDispatch of a function of what MoECombine gave back  ->  the function of the rows
+bool match_expert_rows(Rewriter& r, const ir::Op& op);
+// MoEDispatch of tokens repeated for their choices  ->  MoEDispatch of the tokens
+bool match_expert_choices(Rewriter& r, const ir::Op& op);
+// MoECombine times a number a row  ->  MoECombine with gates
+bool match_expert_gates(Rewriter& r, const ir::Op& op);
+// Sum of MoECombine over the choices  ->  MoECombine of all choices
+bool match_expert_sum(Rewriter& r, const ir::Op& op);
+
 struct CanonicalPass {
   const char* name;
   Rewriter::Matcher match;

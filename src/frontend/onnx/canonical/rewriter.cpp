@@ -40,12 +40,16 @@ int Rewriter::run(Matcher match) {
   return replaced;
 }
 
-const Op* Rewriter::producer(ValueId id, const char* kind) const {
+const Op* Rewriter::producer(ValueId id) const {
   if (!id.valid()) return nullptr;
   const ir::Value& value = model_.value(id);
   if (value.kind != ir::ValueKind::kComputed || !value.producer.valid()) return nullptr;
-  const Op& op = model_.op(value.producer);
-  return op.kind == kind && op.outputs[0] == id ? &op : nullptr;
+  return &model_.op(value.producer);
+}
+
+const Op* Rewriter::producer(ValueId id, const char* kind) const {
+  const Op* op = producer(id);
+  return op != nullptr && op->kind == kind && op->outputs[0] == id ? op : nullptr;
 }
 
 std::optional<double> Rewriter::scalar(ValueId id) const {
@@ -62,23 +66,31 @@ const ir::Constant* Rewriter::constant(ValueId id) const {
   return &model_.constants[static_cast<size_t>(model_.value(id).constant)];
 }
 
-ValueId Rewriter::emit(const char* kind, std::vector<ValueId> inputs, ir::Attrs attrs) {
+ValueId Rewriter::emit(const char* kind, std::vector<ValueId> inputs, ir::Attrs attrs,
+                       const Op* named) {
+  const std::vector<ValueId> outputs = emit_all(kind, std::move(inputs), std::move(attrs), named);
+  return outputs.empty() ? ValueId() : outputs[0];
+}
+
+std::vector<ValueId> Rewriter::emit_all(const char* kind, std::vector<ValueId> inputs,
+                                        ir::Attrs attrs, const Op* named) {
   Op op;
   op.kind = kind;
   op.inputs = std::move(inputs);
   op.attrs = std::move(attrs);
-  op.name = root_->name;
-  op.path = root_->path;
-  if (auto same = simplify(model_, &op)) return *same;
-  if (auto folded = fold(&model_, op)) return (*folded)[0];
+  const Op& from = named != nullptr ? *named : *root_;
+  op.name = from.name;
+  op.path = from.path;
+  if (auto same = simplify(model_, &op)) return {*same};
+  if (auto folded = fold(&model_, op)) return *folded;
   auto types = infer_types(model_, op);
-  if (!types) return ValueId();
+  if (!types) return {};
   for (const ir::TensorType& type : *types) {
-    const std::string name = model_.value(root_->outputs[0]).name + "." + op.kind;
+    const std::string name = model_.value(from.outputs[0]).name + "." + op.kind;
     op.outputs.push_back(model_.add_value(name, type, ir::ValueKind::kComputed));
   }
   pending_.push_back(op);
-  return op.outputs[0];
+  return op.outputs;
 }
 
 bool Rewriter::replace(const Op& root, const char* kind, std::vector<ValueId> inputs,

@@ -26,6 +26,8 @@ class Rewriter {
   const ir::Shape& shape(ir::ValueId id) const { return type(id).shape; }
   // The op that computes a value as its first output; nullptr when no op of this kind does.
   const ir::Op* producer(ir::ValueId id, const char* kind) const;
+  // The op that computes a value, whichever of its outputs it is; nullptr when none does.
+  const ir::Op* producer(ir::ValueId id) const;
   // Whether exactly one op reads the value, and the model does not give it back.
   bool single_use(ir::ValueId id) const { return uses_[id.index()] == 1; }
   bool is_parameter(ir::ValueId id) const {
@@ -37,8 +39,12 @@ class Rewriter {
   const ir::Constant* constant(ir::ValueId id) const;
 
   // Adds an op before the one being replaced; it may simplify to a value that exists. Invalid when
-  // the op does not fit.
-  ir::ValueId emit(const char* kind, std::vector<ir::ValueId> inputs, ir::Attrs attrs);
+  // the op does not fit. `named`: whose name and path it takes, that of the replaced one by default.
+  ir::ValueId emit(const char* kind, std::vector<ir::ValueId> inputs, ir::Attrs attrs,
+                   const ir::Op* named = nullptr);
+  // All outputs of an op that has several; none when it does not fit.
+  std::vector<ir::ValueId> emit_all(const char* kind, std::vector<ir::ValueId> inputs,
+                                    ir::Attrs attrs, const ir::Op* named = nullptr);
   // Puts an op in the place of `root`, with root's output as its first one. False when the op does
   // not fit or would have another type. `named`: whose name and path it takes, root's by default.
   bool replace(const ir::Op& root, const char* kind, std::vector<ir::ValueId> inputs,
