@@ -44,6 +44,8 @@ constexpr Shape kShapes[] = {
     {"dualpipe_v", 1, 2, 2},   {"dualpipe_v", 2, 1, 2},   {"dualpipe_v", 2, 2, 2, 3}, {"dualpipe", 2, 1, 1},
     {"dualpipe", 4, 1, 1},     {"dualpipe", 2, 2, 1},     {"dualpipe", 2, 2, 1, 2},
     {"zb_v", 2, 2, 2, 2},      {"interleaved_zb", 2, 2, 2, 1}, {"v_half", 2, 2, 2, 3},
+    // Forwards that are computed again.
+    {"1f1b_recompute", 1, 1, 1}, {"1f1b_recompute", 2, 2, 1}, {"1f1b_recompute", 4, 2, 1}, {"1f1b_recompute", 2, 2, 1, 3},
 };
 
 struct Cut {
@@ -132,6 +134,7 @@ std::vector<ModelCase> models() {
       {"cnn_bn", "models/cnn_bn/cnn_bn.onnx", "models/cnn_bn/data.safetensors", image, 4, true},
       {"rnn", "models/rnn_tiny/rnn_tiny.onnx", "models/rnn_tiny/data.safetensors", lm, 4},
       {"own_loss", "models/own_loss/own_loss.dynamo.onnx", "models/own_loss/data.safetensors", {{"train.loss", "mean(output \"loss\")"}}, 4},
+      {"gpt_dropout", "models/gpt_dropout/gpt_dropout.onnx", "models/gpt_dropout/data.safetensors", lm, 4},
   };
 }
 
