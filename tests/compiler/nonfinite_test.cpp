@@ -1,4 +1,6 @@
 // A gradient that is not finite on one rank skips the step on all.
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -62,6 +64,9 @@ TEST_CASE("a gradient that is not finite on one stage of one replica skips the s
   const p1::Result initial = result(train(fmt::format("mse(prediction = output \"{}\", target = input \"y\")", output), "sgd(lr = 0.0)", 8), kData, 1);
   const p1::Result single = result(end, bad, 3);
   CHECK(std::isfinite(single.losses[0]));
+  auto finite = [](const std::vector<double>& values) { return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); }); };
+  CHECK_FALSE(finite(single.gradients.at("layers.0.weight")));
+  CHECK(finite(single.gradients.at("layers.1.weight")));
   CHECK(single.weights.at("layers.1.bias") != initial.weights.at("layers.1.bias"));
   for (const char* replicas : {"replicate all() over dp\n", "replicate all() over dp zero 2\n", "replicate all() over dp zero 3\n"}) {
     CHECK(result(pipeline + replicas + end, bad, 1).weights == initial.weights);
