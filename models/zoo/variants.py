@@ -4,6 +4,7 @@ Two-layer models of width 16, so that dozens of files fit into the repository.  
 one sidecar a model (`weights.bin`), each distinct one once, whatever number of files read it.
 """
 
+import copy
 import dataclasses
 import io
 import warnings
@@ -35,6 +36,31 @@ def fresh_llama():
         for name, p in model.named_parameters():
             if p.dim() == 1:
                 p.fill_(1.0)
+    return model
+
+
+def untied(model):
+    """With a head of its own; a strategy ties it again."""
+    model = copy.deepcopy(model)
+    random = torch.Generator().manual_seed(26)
+    model.lm_head.weight = torch.nn.Parameter(torch.randn(GPT.vocab, GPT.width, generator=random))
+    return model
+
+
+class TurnedHead(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        random = torch.Generator().manual_seed(27)
+        self.weight = torch.nn.Parameter(torch.randn(GPT.width, GPT.vocab, generator=random))
+
+    def forward(self, x):  # [B, T, C]
+        return x @ self.weight  # [B, T, V]
+
+
+def untied_turned(model):
+    """The same, and its head is the embedding's transpose."""
+    model = copy.deepcopy(model)
+    model.lm_head = TurnedHead()
     return model
 
 
@@ -72,6 +98,7 @@ class Variant:
     fold: bool = False  # TorchScript: do_constant_folding in evaluation mode; dynamo: optimize
     dims: str = "batch"  # dynamic dims: none, batch, both (and sequence), or auto (both, unnamed)
     weightless: bool = False
+    change: object = None  # what is done to the family's model before
 
 
 ALL = "mlp gpt llama"
@@ -104,6 +131,10 @@ VARIANTS = [
     Variant("dynamo23_both", LM, dynamo=True, opset=23, dims="both"),
     Variant("dynamo18", "sdpa", dynamo=True, opset=18),
     Variant("dynamo18_weightless", "sdpa gpt", dynamo=True, opset=18, weightless=True),
+    Variant("script17_untied", "gpt", change=untied),
+    Variant("dynamo18_untied", "gpt", dynamo=True, opset=18, change=untied),
+    Variant("script17_turned", "gpt", change=untied_turned),
+    Variant("script17_folded_untied", "gpt", fold=True, change=untied),
 ]
 
 
@@ -199,8 +230,9 @@ def write(folder, golden, loss_of):
         for variant in VARIANTS:
             if family_name not in variant.families.split():
                 continue
-            model.train(variant.dynamo or not variant.fold)
-            proto = export(variant, family, model, tensors[source][:3])
+            exported = variant.change(model) if variant.change else model
+            exported.train(variant.dynamo or not variant.fold)
+            proto = export(variant, family, exported, tensors[source][:3])
             strip(proto)
             sidecar.take(proto)
             exporters.save(proto, out / f"{variant.name}.onnx")

@@ -72,6 +72,31 @@ void report_findings(const std::vector<verify::Finding>& findings, Diagnostics& 
   }
 }
 
+// "`a`, `b`, … and 12 more"
+std::string few(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 6;
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < std::min(kMost, names.size()); ++i) shown.push_back("`" + names[i] + "`");
+  return support::join(shown, ", ") + (names.size() > kMost ? fmt::format(" and {} more", names.size() - kMost) : "");
+}
+
+// Of each chunk that is recomputed in segments what it keeps; the others keep nothing, and are one note.
+void add_recompute_notes(const ir::TrainingDag& dag, std::vector<std::string>& notes) {
+  std::vector<std::string> whole;
+  for (const ir::Chunk& chunk : dag.chunks) {
+    if (chunk.recomputed_segments == 0) continue;
+    if (chunk.kept.empty()) {
+      whole.push_back(chunk.name);
+      continue;
+    }
+    std::vector<std::string> kept;
+    for (ir::ValueId v : chunk.kept) kept.push_back(dag.model.value(v).name);
+    notes.push_back(fmt::format("recomputing `{}` in {} segment{}, kept: {}", chunk.name, chunk.recomputed_segments,
+                                chunk.recomputed_segments == 1 ? "" : "s", few(kept)));
+  }
+  if (!whole.empty()) notes.push_back(fmt::format("recomputing {}, from {} inputs", few(whole), whole.size() == 1 ? "its" : "their"));
+}
+
 std::vector<std::string> summary_notes(const ir::TrainingDag& dag, const ir::Strategy& strategy) {
   std::vector<std::string> notes;
   if (strategy.orders.empty() && dag.microbatches > 1) {
@@ -82,6 +107,7 @@ std::vector<std::string> summary_notes(const ir::TrainingDag& dag, const ir::Str
     notes.push_back(fmt::format("nothing is placed on rank {}, the first of the ranks that only wait", r));
     break;
   }
+  add_recompute_notes(dag, notes);
   for (size_t p = 0; p < dag.model.params.size(); ++p) {
     if (dag.param_holders[p].empty()) notes.push_back(fmt::format("parameter `{}` has no effect on the loss", dag.model.params[p].name));
   }

@@ -6,8 +6,8 @@
 
 #include "inspect/inspect.h"
 #include "inspect/module_tree.h"
-#include "inspect/saved.h"
 #include "ops/op.h"
+#include "passes/chunks.h"
 #include "passes/pipeline.h"
 #include "support/strings.h"
 
@@ -22,7 +22,7 @@ using ir::ValueId;
 
 namespace {
 
-// The annotated DAG, and the one with placements when it came that far.
+// The annotated DAG, and the one with placements and recomputation when it came that far.
 struct Stages {
   std::optional<TrainingDag> annotated, placed;
 };
@@ -220,7 +220,7 @@ Cost cost_of(const TrainingDag& dag, const ir::Chunk& chunk) {
   for (OpId id : chunk.backward) {
     for (ValueId read : dag.model.op(id).inputs) {
       if (!read.valid()) continue;
-      const ValueId v = memory_of(dag.model, read, inputs);
+      const ValueId v = passes::memory_of(dag.model, read, inputs);
       const bool kept = inputs.count(v) || forward.count(dag.model.value(v).producer);
       if (kept && counted.insert(v).second) cost.saved += bytes_of(dag.model.value(v).type, 1);
     }
@@ -285,9 +285,9 @@ std::string inspect_strategy(const Model& model, const ir::Strategy& strategy, c
       model, strategy, diagnostics,
       [&](const std::string& pass, const TrainingDag& dag) {
         if (pass == "annotate") stages.annotated = dag;
-        if (pass == "place") stages.placed = dag;
+        if (pass == "recompute") stages.placed = dag;
       },
-      "place");
+      "recompute");
   if (!stages.annotated) return "";
   std::string text = TagRows(model, *stages.annotated).text(style);
   text += Adopted(model, strategy, *stages.annotated).text(style);

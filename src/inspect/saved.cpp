@@ -1,21 +1,15 @@
 #include "inspect/saved.h"
 
+#include <set>
+
 #include "inspect/module_tree.h"
+#include "passes/chunks.h"
 #include "passes/pipeline.h"
 
 namespace piper::inspect {
 
 using ir::OpId;
 using ir::ValueId;
-
-ValueId memory_of(const ir::Model& model, ValueId v, const std::set<ValueId>& stop) {
-  while (model.value(v).producer.valid() && stop.count(v) == 0) {
-    const ir::Op& op = model.op(model.value(v).producer);
-    if (op.kind != "Reshape" && op.kind != "Identity") break;
-    v = op.inputs[0];
-  }
-  return v;
-}
 
 std::optional<std::vector<int64_t>> saved_bytes(const ir::Model& model, const ir::LossTerm& loss) {
   ir::Strategy strategy;
@@ -30,7 +24,7 @@ std::optional<std::vector<int64_t>> saved_bytes(const ir::Model& model, const ir
     for (OpId id : chunk.backward) {
       for (ValueId in : dag->model.op(id).inputs) {
         if (!in.valid()) continue;
-        const ValueId v = memory_of(dag->model, in, {});
+        const ValueId v = passes::memory_of(dag->model, in, {});
         const OpId producer = dag->model.value(v).producer;
         // Ids beyond the model's are the loss and the backward itself.
         if (!producer.valid() || producer.index() >= bytes.size() || !counted.insert(v).second) continue;

@@ -144,6 +144,8 @@ void print_chunks(const TrainingDag& dag, std::string& out) {
       for (const auto& g : c.gradients_out) of.push_back(g.first);
       out += fmt::format(" grad_of=({})", names(dag.model, of));
     }
+    if (c.recomputed_segments > 0) out += fmt::format(" recomputed={}", c.recomputed_segments);
+    if (!c.kept.empty()) out += fmt::format(" kept=({})", names(dag.model, c.kept));
     out += "\n";
   }
 }

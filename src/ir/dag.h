@@ -54,6 +54,9 @@ struct Chunk {
   std::vector<std::pair<ValueId, ValueId>> gradients_out;    // (input, its gradient). build
   std::vector<std::pair<ParamId, ValueId>> param_gradients;  // contributions; a parameter used twice has two. build
   std::vector<int32_t> loss_terms;   // whose loss op is in the forward
+  // In how many segments the backward computes the forward again; 0: it reads what the forward kept. recompute
+  int32_t recomputed_segments = 0;
+  std::vector<ValueId> kept;  // with segments: what the forward keeps for them beside its inputs. recompute
   // Parts of F, B, I and W. bucket
   std::vector<Part> forward_parts, backward_parts, input_parts, weight_parts;
 };

@@ -1,4 +1,4 @@
-// annotate: tags for every operation, the losses, adopted glue, and the cut into chunks.
+// annotate: tags for every operation, frozen and tied parameters, the losses, adopted glue, and the cut into chunks.
 //
 //   %7 = Add(...)            {stage=0}
 //   %8 = Where(mask, ...)    {}              ->   cloned into stage 0 and stage 1, which read it
@@ -13,6 +13,7 @@
 #include "passes/chunks.h"
 #include "passes/coupling.h"
 #include "passes/losses.h"
+#include "passes/parameters.h"
 #include "passes/pipeline.h"
 #include "passes/select.h"
 #include "support/strings.h"
@@ -107,14 +108,14 @@ class Adoption {
   void mark_parameter_dependence() {
     value_depends_.assign(dag_.model.values.size(), false);
     op_depends_.assign(dag_.model.ops.size(), false);
-    for (size_t i = 0; i < dag_.model.ops.size(); ++i) {
-      const Op& op = dag_.model.ops[i];
+    for (OpId id : topological_order(dag_.model)) {
+      const Op& op = dag_.model.op(id);
       bool depends = false;
       for (ValueId v : op.inputs) {
         if (!v.valid()) continue;
         depends = depends || dag_.model.value(v).kind == ValueKind::kParameter || value_depends_[v.index()];
       }
-      op_depends_[i] = depends;
+      op_depends_[id.index()] = depends;
       for (ValueId v : op.outputs) value_depends_[v.index()] = depends;
     }
   }
@@ -228,6 +229,8 @@ std::vector<char> live_ops(const TrainingDag& dag) {
 void annotate(TrainingDag& dag, const Strategy& strategy, Diagnostics& diagnostics) {
   if (strategy.split) dag.split_dim = strategy.split->dim;
   apply_tags(dag, strategy);
+  freeze_parameters(dag.model, strategy, diagnostics);
+  tie_parameters(dag, strategy, diagnostics);
   append_losses(dag, strategy, diagnostics);
   if (diagnostics.has_errors()) return;
   std::vector<char> live = live_ops(dag);

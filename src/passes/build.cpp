@@ -12,7 +12,6 @@
 #include "passes/autodiff.h"
 #include "passes/pipeline.h"
 #include "support/error.h"
-#include "support/strings.h"
 
 namespace piper::passes {
 
@@ -25,21 +24,6 @@ using ir::Pass;
 using support::Code;
 
 namespace {
-
-void freeze_params(TrainingDag& dag, const Strategy& strategy, Diagnostics& diagnostics) {
-  for (const ir::Freeze& freeze : strategy.freezes) {
-    bool any = false;
-    for (ir::Parameter& p : dag.model.params) {
-      if (!support::match_path_glob(freeze.glob, p.name)) continue;
-      p.trainable = false;
-      any = true;
-    }
-    if (!any) {
-      diagnostics.report(Code::E0512, freeze.span, fmt::format("no parameter matches `{}`", freeze.glob))
-          .help("`piper inspect MODEL` lists the parameters");
-    }
-  }
-}
 
 // Tags that all chunks reading a parameter agree on.
 ir::Tags common_tags(const TrainingDag& dag, ParamId param) {
@@ -139,8 +123,6 @@ class NodeBuilder {
 }  // namespace
 
 void build(TrainingDag& dag, const Strategy& strategy, Diagnostics& diagnostics) {
-  freeze_params(dag, strategy, diagnostics);
-  if (diagnostics.has_errors()) return;
   const std::vector<char> needs = values_needing_gradient(dag.model);
   for (size_t c = dag.chunks.size(); c-- > 0;) {
     differentiate_chunk(dag, ChunkId(static_cast<int64_t>(c)), needs, diagnostics);

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "ir/shares.h"
+#include "passes/chunks.h"
 #include "passes/pipeline.h"
 #include "passes/replicate.h"
 #include "support/error.h"
@@ -90,6 +91,28 @@ std::string backward_is_where_forward_is(const TrainingDag& dag) {
   for (const Node& n : dag.nodes) {
     if (ir::is_backward(n.pass) && !forward.count({n.chunk.value, n.microbatch, n.placement.value})) {
       return "a backward is not where its forward is";
+    }
+  }
+  return "";
+}
+
+// A backward list runs in its order, and of its forward reads only what a recomputed chunk keeps.
+std::string backwards_read_what_is_there(const TrainingDag& dag) {
+  for (const ir::Chunk& chunk : dag.chunks) {
+    const std::set<ir::OpId> forward(chunk.forward.begin(), chunk.forward.end());
+    const std::set<ir::ValueId> inputs(chunk.inputs.begin(), chunk.inputs.end()), kept(chunk.kept.begin(), chunk.kept.end());
+    std::set<ir::OpId> to_come(chunk.backward.begin(), chunk.backward.end());
+    for (ir::OpId id : chunk.backward) {
+      for (ir::ValueId v : dag.model.op(id).inputs) {
+        if (!v.valid()) continue;
+        if (to_come.count(dag.model.value(v).producer)) return fmt::format("the backward of {} reads {} before it is made", chunk.name, dag.model.value(v).name);
+        const ir::ValueId memory = memory_of(dag.model, v, inputs);
+        const bool saved = forward.count(dag.model.value(memory).producer) > 0;
+        if (chunk.recomputed_segments > 0 && saved && !kept.count(memory)) {
+          return fmt::format("the backward of {} reads {}, which is not kept", chunk.name, dag.model.value(v).name);
+        }
+      }
+      to_come.erase(id);
     }
   }
   return "";
@@ -195,6 +218,7 @@ constexpr RuleRow kRules[] = {
     {"microbatch", each_chunk_runs_once_per_microbatch},
     {"place", compute_is_placed},
     {"place", backward_is_where_forward_is},
+    {"recompute", backwards_read_what_is_there},
     {"bucket", each_used_param_is_in_one_bucket},
     {"replicate", updates_read_complete_gradients},
     {"replicate", computes_read_gathered_parameters},

@@ -27,8 +27,6 @@ void check_supported(const ir::Model&, const Strategy& strategy, Diagnostics& di
   }
   for (const ir::ShardExperts& s : strategy.shard_experts) refuser.refuse(s.span, "`shard … as experts`");
   for (const ir::ShardParam& s : strategy.shard_params) refuser.refuse(s.span, "`shard param`");
-  for (const ir::Recompute& r : strategy.recomputes) refuser.refuse(r.span, "`recompute`");
-  for (const ir::Tie& t : strategy.ties) refuser.refuse(t.span, "`tie`");
   if (strategy.train.precision != ir::DType::kF32) refuser.refuse(strategy.train.span, "`precision bf16`");
 }
 

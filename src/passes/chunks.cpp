@@ -44,6 +44,15 @@ std::vector<OpId> topological_order(const ir::Model& model) {
   return order;
 }
 
+ValueId memory_of(const ir::Model& model, ValueId v, const std::set<ValueId>& stop) {
+  while (model.value(v).producer.valid() && stop.count(v) == 0) {
+    const ir::Op& op = model.op(model.value(v).producer);
+    if (op.kind != "Reshape" && op.kind != "Identity") break;
+    v = op.inputs[0];
+  }
+  return v;
+}
+
 namespace {
 
 class UnionFind {

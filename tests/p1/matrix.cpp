@@ -45,6 +45,8 @@ constexpr Shape kShapes[] = {
     {"dualpipe", 4, 1, 1},     {"dualpipe", 2, 2, 1},     {"dualpipe", 2, 2, 1, 2},
     {"unequal", 4, 1, 1},      {"unequal", 4, 2, 1},      {"unequal", 4, 2, 1, 2},   {"unequal", 4, 2, 1, 3},
     {"zb_v", 2, 2, 2, 2},      {"interleaved_zb", 2, 2, 2, 1}, {"v_half", 2, 2, 2, 3},
+    // Forwards that are computed again.
+    {"1f1b_recompute", 1, 1, 1}, {"1f1b_recompute", 2, 2, 1}, {"1f1b_recompute", 4, 2, 1}, {"1f1b_recompute", 2, 2, 1, 3},
 };
 
 struct Cut {
@@ -138,6 +140,7 @@ std::vector<ModelCase> models() {
       {"own_loss", "models/own_loss/own_loss.dynamo.onnx", "models/own_loss/data.safetensors", own_loss, 4},
       {"moe", "models/moe_tiny/moe_tiny.onnx", "models/moe_tiny/data.safetensors", own_loss, 4},
       {"moe_capacity", "models/moe_capacity/moe_capacity.dynamo.onnx", "models/moe_capacity/data.safetensors", own_loss, 4},
+      {"gpt_dropout", "models/gpt_dropout/gpt_dropout.onnx", "models/gpt_dropout/data.safetensors", lm, 4},
   };
 }
 

@@ -40,6 +40,7 @@ struct Variant {
   std::map<std::string, int> ops = {};
 };
 
+constexpr const char* kTie = "tie \"transformer.wte.weight\" \"lm_head.weight\"\n";
 constexpr const char* kSequence = "dim \"sequence\" = 16\n";
 
 const std::vector<Variant> kVariants = {
@@ -61,6 +62,11 @@ const std::vector<Variant> kVariants = {
     {"gpt", "script18"},
     {"gpt", "script20"},
     {"gpt", "script20_folded"},
+    // With a head of its own, in other layouts: its values are replaced.
+    {"gpt", "script17_untied", kTie},
+    {"gpt", "script17_folded_untied", kTie},
+    {"gpt", "script17_turned", "tie \"transformer.wte.weight\" \"lm_head.weight\" transposed\n"},
+    {"gpt", "dynamo18_untied", kTie},
     {"gpt", "dynamo18"},
     {"gpt", "dynamo18_static"},
     {"gpt", "dynamo18_auto"},

@@ -98,7 +98,7 @@ TEST_CASE("schedules equal the grid", "[schedules]") {
 
 TEST_CASE("shipped strategies load", "[schedules]") {
   const ir::Model model = test::toy_model(8);
-  for (const char* name : {"single", "dp", "gpipe", "1f1b", "interleaved", "looped_bfs", "zb_h1", "zb_h2", "interleaved_zb", "zb_v", "v_half", "v_min", "dualpipe", "dualpipe_v", "fsdp", "hsdp", "interleaved_zero3", "unequal"}) {
+  for (const char* name : {"single", "dp", "gpipe", "1f1b", "1f1b_recompute", "interleaved", "looped_bfs", "zb_h1", "zb_h2", "interleaved_zb", "zb_v", "v_half", "v_min", "dualpipe", "dualpipe_v", "fsdp", "hsdp", "interleaved_zero3", "unequal"}) {
     INFO(name);
     test::Loaded loaded = test::load_file(std::string("strategies/") + name + ".piper", &model);
     INFO(loaded.errors);
