@@ -137,6 +137,11 @@ TEST_CASE("recomputing in pipelines, with split backwards and shards, changes no
   sharded["zero"] = "3";
   sharded["bucket"] = "16KiB";
   check_same_bits("gpt_tiny", shipped("1f1b"), "recompute all()", sharded);
+  // A stage in two places, and a backward that is split for some microbatches only.
+  const std::string stages = "mesh dev[pp = 2]\ntag layer = i where path \"layers.{i}.**\"\ntag stage = balanced(layer, 2)\nsplit all() into 4 as mb\n";
+  const std::string halves = "order [F(stage = 1, mb = 0), I(stage = 1, mb = 0), F(stage = 1, mb = 1), W(stage = 1, mb = 0), B(stage = 1, mb = 1)]\n";
+  check_same_bits("mlp", stages + "place all(stage = 0) on dev[pp = 0]\nplace all(stage = 1, mb = 0..2) on dev[pp = 0]\n"
+                                  "place all(stage = 1, mb = 2..4) on dev[pp = 1]\n" + halves + train(kMse, kSgd, 11), "recompute all()");
 }
 
 TEST_CASE("a tag cuts regions out that are recomputed by themselves") {
