@@ -57,7 +57,10 @@ void Wiring::finish(int instruction) {
       const plan::Buffer& buffer = program_.buffers[range.buffer];
       if (buffer.persistent) current_[{static_cast<int>(r), fmt::format("`{}` from byte {}", buffer.name, range.offset)}] = true;
     }
-    bindings_[{reader.opcode, reader.chunk, reader.input, reader.peer, reader.tensor}].emplace_back(instruction, std::move(current_));
+    // One microbatch may do it several times, each with something else: shares of a sum that come from several ranks.
+    const Work work{reader.opcode, reader.chunk, reader.input, reader.peer, reader.tensor};
+    const int before = times_[{work, reader.microbatch}]++;
+    bindings_[{work, before}].emplace_back(instruction, std::move(current_));
   }
   current_.clear();
 }

@@ -40,7 +40,8 @@ class Wiring {
   const plan::Plan& plan_;
   const plan::Program& program_;
   Binding current_;
-  std::map<Work, std::vector<std::pair<int, Binding>>> bindings_;
+  std::map<std::pair<Work, int>, std::vector<std::pair<int, Binding>>> bindings_;  // by how often its microbatch did it before
+  std::map<std::pair<Work, int32_t>, int> times_;                                 // by microbatch
 };
 
 }  // namespace piper::verify
