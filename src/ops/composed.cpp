@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ops/einsum.h"
 #include "ops/import_helpers.h"
 
 namespace piper::ops {
@@ -218,6 +219,7 @@ const std::vector<ImportRule>& composed_rules() {
   static const std::vector<ImportRule> kRules = {
       {"Celu", "", kFirst, kLast, import_celu},
       {"Cosh", "", kFirst, kLast, import_cosh},
+      {"Einsum", "", 12, kLast, import_einsum},
       {"Elu", "", kFirst, kLast, import_elu},
       {"GroupNormalization", "", 18, kLast, import_group_norm},
       {"HardSigmoid", "", kFirst, kLast, import_hard_sigmoid},

@@ -250,14 +250,45 @@ TEST_CASE("a mean cross-entropy inside the model is a sum and a count") {
   CHECK(loss.result().shape.empty());
 }
 
-TEST_CASE("other losses inside the model are refused with advice") {
-  FakeImport nll = node("NegativeLogLikelihoodLoss", {}, {{B, 3}, {B}});
-  FakeImport sum = node("SoftmaxCrossEntropyLoss", {{"reduction", std::string("sum")}}, {{B, 3}, {B}});
-  for (FakeImport* loss : {&nll, &sum}) {
-    auto done = find_import(loss->op_type(), "", 13)->import(*loss);
-    REQUIRE(!done.has_value());
-    CHECK(done.error().help.find("cross_entropy") != std::string::npos);
-  }
+// Three labels of three classes, the second one ignored; rows of log-probabilities that need not be any.
+const std::map<size_t, Values> kRows{{0, {-1, -2, -3, -4, -5, -6, -7, -8, -9}}, {1, {1, -1, 2}}, {2, {10, 1, 3}}};
+
+FakeImport negative_log_likelihood(const std::string& reduction, bool weights, bool ignore) {
+  Attrs attrs{{"reduction", reduction}};
+  if (ignore) attrs.set("ignore_index", int64_t{-1});
+  return FakeImport("NegativeLogLikelihoodLoss", 13, attrs,
+                    {FakeImport::tensor({B, 3}), FakeImport::tensor({B}, ir::DType::kI64),
+                     weights ? FakeImport::tensor({3}) : FakeImport::absent()});
+}
+
+TEST_CASE("negative log-likelihoods with weights and every reduction") {
+  const auto value = [&](const std::string& reduction, bool weights) {
+    FakeImport loss = negative_log_likelihood(reduction, weights, true);
+    REQUIRE(loss.import().empty());
+    auto given = kRows;
+    if (!weights) given.erase(2);
+    return loss.values(given, 0, 3);
+  };
+  CHECK(value("none", false) == Values{2, 0, 9});
+  CHECK(value("none", true) == Values{2, 0, 27});
+  CHECK(value("sum", true) == Values{29});
+  CHECK(value("mean", false) == Values{5.5});
+  CHECK(value("mean", true) == Values{29.0 / 4});  // by the weights of the labels, not by their number
+  FakeImport all = negative_log_likelihood("mean", false, false);
+  REQUIRE(all.import().empty());
+  CHECK(all.values({{0, kRows.at(0)}, {1, {0, 1, 2}}}, 0, 3) == Values{5});
+  CHECK(negative_log_likelihood("median", false, false).import().find("no reduction `median`") != std::string::npos);
+  FakeImport shape("NegativeLogLikelihoodLoss", 13, {}, {FakeImport::tensor({B, 3}), FakeImport::tensor({B, 3}, ir::DType::kI64)});
+  CHECK(shape.import().find("not one for each row") != std::string::npos);
+}
+
+TEST_CASE("SoftmaxCrossEntropyLoss also gives its log-probabilities") {
+  FakeImport loss("SoftmaxCrossEntropyLoss", 13, {{"reduction", std::string("sum")}},
+                  {FakeImport::tensor({B, 2}), FakeImport::tensor({B}, ir::DType::kI64), FakeImport::tensor({2})}, 2);
+  REQUIRE(loss.import().empty());
+  const std::map<size_t, Values> given{{0, {1, 1, 0, std::log(3.0)}}, {1, {0, 1}}, {2, {2, 5}}};
+  CHECK(loss.values(given, 0, 2)[0] == Approx(2 * std::log(2.0) + 5 * std::log(4.0 / 3)));
+  CHECK(loss.values(given, 1, 2)[2] == Approx(-std::log(4.0)));
 }
 
 }  // namespace piper::ops::test

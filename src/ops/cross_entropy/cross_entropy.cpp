@@ -2,6 +2,7 @@
 // and the gradient of weight * sum / count. The count is that of the whole batch, so it is an input of the gradient.
 
 #include "ops/import_helpers.h"
+#include "ops/loss_import.h"
 #include "ops/op.h"
 
 namespace piper::ops {
@@ -48,28 +49,6 @@ Expected<std::vector<TensorType>> infer_count(const InferInput& in) {
 double flops_of_logits(const CostInput& in) { return 14 * static_cast<double>(ir::num_elements(in.inputs[0])); }
 double flops_of_targets(const CostInput& in) { return static_cast<double>(ir::num_elements(in.inputs[0])); }
 
-Expected<void> refuse_loss(ImportContext& c) {
-  return support::user_error(
-      "a loss inside the model (" + std::string(c.op_type()) + ") would be averaged over each microbatch",
-      "export the model with its logits as output and write `train { loss cross_entropy(LOGITS, TARGET) }`");
-}
-
-// The mean over the targets that count stays a sum and a count, so that the loss of a model can be recognised in it
-// (passes/scalar_loss.h) and be divided by the count of the whole batch.
-Expected<void> import_mean_cross_entropy(ImportContext& c) {
-  const bool weights = c.has_input(2), log_probs = c.num_outputs() > 1 && c.output_used(1);
-  if (c.attrs().s("reduction", "mean") != "mean" || weights || log_probs) return refuse_loss(c);
-  // Without `ignore_index` every target counts; this one is no class.
-  const int64_t ignore_index = c.attrs().i("ignore_index", INT64_MIN);
-  const ValueId sum = c.emit("CrossEntropyLoss", {c.input(0), c.input(1)},
-                             {{"class_dim", int64_t{1}}, {"ignore_index", ignore_index}, {"label_smoothing", 0.0}});
-  const ValueId count = c.emit("CountValid", {c.input(1)}, {{"ignore_index", ignore_index}});
-  const std::string dtype(ir::dtype_name(c.type(c.input(0)).dtype));
-  const ValueId mean = c.emit("Cast", {c.emit("Div", {sum, count})}, {{"to", dtype}});
-  c.set_output(0, c.emit("Reshape", {mean}, {{"shape", Shape{}}}));
-  return {};
-}
-
 constexpr char kSeed[] = "the backward pass starts with CrossEntropyGrad, which needs the count of the whole batch";
 
 }  // namespace
@@ -89,8 +68,8 @@ extern const OpDef kCrossEntropyLossOp{
     .gradient = nullptr,
     .why_no_gradient = kSeed,
     .flops = flops_of_logits,
-    .imports = {{"SoftmaxCrossEntropyLoss", "", kFirstOpset, kLastOpset, import_mean_cross_entropy},
-                {"NegativeLogLikelihoodLoss", "", kFirstOpset, kLastOpset, refuse_loss}},
+    .imports = {{"SoftmaxCrossEntropyLoss", "", kFirstOpset, kLastOpset, import_softmax_cross_entropy},
+                {"NegativeLogLikelihoodLoss", "", kFirstOpset, kLastOpset, import_negative_log_likelihood}},
     .accumulates = 1,
 };
 extern const OpDef kCrossEntropyGradOp{

@@ -54,8 +54,6 @@ struct Exception {
 };
 constexpr Exception kNotClaimed[] = {
     {"test_training_dropout", "random numbers of another generator"},
-    {"test_sce_", "losses belong to the strategy"},
-    {"test_nllloss_", "losses belong to the strategy"},
     {"test_dropout_default_mask", "mask is read"},
     {"test_resize_tf_crop_and_resize", "regions of interest"},
 };
