@@ -136,6 +136,13 @@ Expected<void> import_sign(ImportContext& c) {
   return m.done(m.make("Sub", as_number(m.make("Greater", m.x, 0.0)), as_number(m.make("Less", m.x, 0.0))));
 }
 
+// One of the two, but not both.
+Expected<void> import_xor(ImportContext& c) {
+  Maker m(c);
+  const ValueId b = c.input(1);
+  return m.done(m.make("And", m.make("Or", m.x, b), m.make("Not", m.make("And", m.x, b))));
+}
+
 // ---- normalisation within a sample
 
 // x [N, C, ...] in `groups` of channels, each normalised by its own mean and variance: [N, groups, rest].
@@ -236,6 +243,7 @@ const std::vector<ImportRule>& composed_rules() {
       {"Softsign", "", kFirst, kLast, import_softsign},
       {"Tan", "", kFirst, kLast, import_tan},
       {"ThresholdedRelu", "", kFirst, kLast, import_thresholded_relu},
+      {"Xor", "", kFirst, kLast, import_xor},
   };
   return kRules;
 }

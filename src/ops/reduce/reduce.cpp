@@ -151,6 +151,13 @@ Expected<void> import_log_sum_exp(ImportContext& context) {
   return {};
 }
 
+Expected<void> import_log_sum(ImportContext& context) {
+  auto sum = reduce(context, "ReduceSum", context.input(0));
+  if (!sum) return tl::make_unexpected(sum.error());
+  context.set_output(0, context.emit("Log", {*sum}));
+  return {};
+}
+
 // The mean over everything after batch and channel.
 Expected<void> import_global_average_pool(ImportContext& context) {
   const ValueId x = context.input(0);
@@ -174,7 +181,8 @@ const OpDef kReduceMinOp = {"ReduceMin", infer_reduce, extremum_gradient, nullpt
                             {rule("ReduceMin", import_min)}, 0, couples};
 const OpDef kReduceSumOp = {"ReduceSum", infer_reduce, sum_gradient, nullptr, flops_of_input,
                             {rule("ReduceSum", import_sum), rule("ReduceL1", import_l1), rule("ReduceL2", import_l2),
-                             rule("ReduceSumSquare", import_sum_square), rule("ReduceLogSumExp", import_log_sum_exp)},
+                             rule("ReduceSumSquare", import_sum_square), rule("ReduceLogSumExp", import_log_sum_exp),
+                             rule("ReduceLogSum", import_log_sum)},
                             1, couples};
 
 }  // namespace piper::ops

@@ -63,7 +63,7 @@ constexpr Exception kNotClaimed[] = {
 constexpr const char* kUnchanged[] = {
     "And",  "Celu",     "Cos",   "Cosh",     "Elu",      "GlobalAveragePool", "HardSigmoid",
     "InstanceNormalization",     "Not",      "OneHot",   "Or",                "Range",
-    "ReduceL1",         "ReduceLogSumExp",   "Selu",     "Shrink",            "Sin",
+    "ReduceL1",         "ReduceLogSum",      "ReduceLogSumExp", "Xor",   "Selu",     "Shrink",            "Sin",
     "ArgMax", "ArgMin", "CumSum", "TopK",
     "Sinh", "Softplus", "Softsign",          "Tan",      "ThresholdedRelu"};
 
