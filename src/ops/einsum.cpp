@@ -34,13 +34,9 @@ class Einsum {
     if (auto ok = parse(); !ok) return ok;
     for (Operand& operand : operands_) take_diagonals(operand);
     Operand so_far = operands_[0];
-    for (size_t i = 1; i <= operands_.size(); i++) {
-      Labels later = output_;
-      for (size_t k = i; k < operands_.size(); k++) later.insert(later.end(), operands_[k].labels.begin(), operands_[k].labels.end());
-      sum_except(so_far, later);
-      if (i == operands_.size()) break;
-      later = output_;
-      for (size_t k = i + 1; k < operands_.size(); k++) later.insert(later.end(), operands_[k].labels.begin(), operands_[k].labels.end());
+    sum_except(so_far, needed_from(1));
+    for (size_t i = 1; i < operands_.size(); i++) {
+      const Labels later = needed_from(i + 1);
       Labels needed = later;
       needed.insert(needed.end(), so_far.labels.begin(), so_far.labels.end());
       sum_except(operands_[i], needed);
@@ -94,11 +90,12 @@ class Einsum {
       }
     }
     for (size_t i = 0; i < labels.size(); i++) {
+      if (!shape[i].is_static() && std::count(labels.begin(), labels.end(), labels[i]) > 1) return wrong("takes a diagonal through the samples");
       auto [it, first] = sizes_.try_emplace(labels[i], shape[i]);
       if (first || it->second == shape[i]) continue;
       // Only the dims of `...` broadcast.
       const bool broadcasts = labels[i] < 0 && (it->second == Dim(1) || shape[i] == Dim(1));
-      if (!broadcasts) return wrong(std::string("gives `") + static_cast<char>(labels[i]) + "` two sizes: " + ir::to_string(it->second) + " and " + ir::to_string(shape[i]));
+      if (!broadcasts) return wrong("gives `" + (labels[i] < 0 ? std::string("...") : std::string(1, static_cast<char>(labels[i]))) + "` two sizes: " + ir::to_string(it->second) + " and " + ir::to_string(shape[i]));
       if (it->second == Dim(1)) it->second = shape[i];
     }
     return labels;
@@ -135,38 +132,55 @@ class Einsum {
 
   const Shape& shape(const Operand& x) const { return c_.type(x.value).shape; }
 
-  // A label that an operand has twice keeps the elements where both indices are equal: every (n + 1)th of n * n.
+  // Of the dim with that label; 1 where the operand lacks it.
+  Dim size(const Operand& x, int label) const {
+    const auto at = std::find(x.labels.begin(), x.labels.end(), label);
+    return at == x.labels.end() ? Dim(1) : shape(x)[static_cast<size_t>(at - x.labels.begin())];
+  }
+
   void take_diagonals(Operand& x) {
-    for (size_t i = 0; i < x.labels.size(); i++) {
+    for (size_t i = 0; i < x.labels.size();) {
       const auto again = std::find(x.labels.begin() + static_cast<std::ptrdiff_t>(i) + 1, x.labels.end(), x.labels[i]);
-      if (again == x.labels.end()) continue;
-      const size_t j = static_cast<size_t>(again - x.labels.begin());
-      const int label = x.labels[i];
-      std::vector<int64_t> perm;
-      Labels labels;
-      Shape flat;
-      for (size_t k = 0; k < x.labels.size(); k++) {
-        if (k == i || k == j) continue;
-        perm.push_back(static_cast<int64_t>(k));
-        labels.push_back(x.labels[k]);
-        flat.push_back(shape(x)[k]);
+      if (again == x.labels.end()) {
+        i++;
+      } else {
+        take_diagonal(x, i, static_cast<size_t>(again - x.labels.begin()));
+        i = 0;  // the dims have moved
       }
-      perm.push_back(static_cast<int64_t>(i));
-      perm.push_back(static_cast<int64_t>(j));
-      const Dim n = shape(x)[i];
-      if (!n.is_static()) continue;  // two dims of the batch: the shape rule refuses what follows
-      x.value = c_.emit("Transpose", {x.value}, {{"perm", perm}});
-      std::vector<int64_t> starts(flat.size() + 1, 0), steps(flat.size() + 1, 1);
-      steps.back() = n.constant + 1;
-      Shape diagonal = flat;
-      flat.push_back(n.constant * n.constant);
-      diagonal.push_back(n);
-      x.value = c_.emit("Reshape", {x.value}, {{"shape", flat}});
-      x.value = c_.emit("Slice", {x.value}, {{"starts", starts}, {"steps", steps}, {"shape", diagonal}});
-      labels.push_back(label);
-      x.labels = labels;
-      i = static_cast<size_t>(-1);  // from the start: the dims have moved
     }
+  }
+
+  // Dims i and j become one, which comes last: the elements where both indices are equal, every (n + 1)th of n * n.
+  void take_diagonal(Operand& x, size_t i, size_t j) {
+    std::vector<int64_t> perm;
+    Labels labels;
+    Shape others;
+    for (size_t k = 0; k < x.labels.size(); k++) {
+      if (k == i || k == j) continue;
+      perm.push_back(static_cast<int64_t>(k));
+      labels.push_back(x.labels[k]);
+      others.push_back(shape(x)[k]);
+    }
+    perm.insert(perm.end(), {static_cast<int64_t>(i), static_cast<int64_t>(j)});
+    labels.push_back(x.labels[i]);
+    const int64_t n = shape(x)[i].constant;
+    Shape flat = others, diagonal = others;
+    flat.push_back(n * n);
+    diagonal.push_back(n);
+    const std::vector<int64_t> starts(flat.size(), 0);
+    std::vector<int64_t> steps(flat.size(), 1);
+    steps.back() = n + 1;
+    x.value = c_.emit("Transpose", {x.value}, {{"perm", perm}});
+    x.value = c_.emit("Reshape", {x.value}, {{"shape", flat}});
+    x.value = c_.emit("Slice", {x.value}, {{"starts", starts}, {"steps", steps}, {"shape", diagonal}});
+    x.labels = labels;
+  }
+
+  // The labels of the output and of the operands from i on.
+  Labels needed_from(size_t i) const {
+    Labels needed = output_;
+    for (; i < operands_.size(); i++) needed.insert(needed.end(), operands_[i].labels.begin(), operands_[i].labels.end());
+    return needed;
   }
 
   // Sums over the labels that nobody needs.
@@ -198,14 +212,10 @@ class Einsum {
     order.insert(order.end(), rows.begin(), rows.end());
     order.insert(order.end(), columns.begin(), columns.end());
     Shape to;
-    const auto size = [&](int label) {
-      const auto at = std::find(x.labels.begin(), x.labels.end(), label);
-      return at == x.labels.end() ? Dim(1) : shape(x)[static_cast<size_t>(at - x.labels.begin())];
-    };
-    for (int label : batch) to.push_back(size(label));
+    for (int label : batch) to.push_back(size(x, label));
     for (const Labels* part : {&rows, &columns}) {
       Shape dims;
-      for (int label : *part) dims.push_back(size(label));
+      for (int label : *part) dims.push_back(size(x, label));
       auto product = count_elements(dims);
       if (!product) return tl::make_unexpected(product.error());
       to.push_back(*product);
@@ -232,21 +242,10 @@ class Einsum {
     if (!right) return tl::make_unexpected(right.error());
     const ValueId product = c_.emit(contracted.empty() ? "Mul" : "MatMul", {*left, *right});
     Shape to;
-    for (int label : out.labels) to.push_back(size_in(label, a, b));
+    // A dim of `...` that is 1 in both stays 1, whatever other operands have.
+    for (int label : out.labels) to.push_back(size(a, label) != Dim(1) ? size(a, label) : size(b, label));
     out.value = c_.type(product).shape == to ? product : c_.emit("Reshape", {product}, {{"shape", to}});
     return out;
-  }
-
-  // Of the product: a dim of `...` that is 1 in both stays 1, whatever other operands have.
-  Dim size_in(int label, const Operand& a, const Operand& b) const {
-    Dim size(1);
-    for (const Operand* x : {&a, &b}) {
-      const auto at = std::find(x->labels.begin(), x->labels.end(), label);
-      if (at == x->labels.end()) continue;
-      const Dim dim = shape(*x)[static_cast<size_t>(at - x->labels.begin())];
-      if (dim != Dim(1)) size = dim;
-    }
-    return size;
   }
 
   ImportContext& c_;

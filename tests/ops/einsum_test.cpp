@@ -128,11 +128,14 @@ TEST_CASE("Einsum broadcasts dims of 1 under dots, and keeps samples apart") {
 
 TEST_CASE("equations that are wrong") {
   CHECK(error_of("ab,bc->ac", {{2, 3}, {4, 5}}).find("gives `b` two sizes: 3 and 4") != std::string::npos);
+  CHECK(error_of("...a,...a->...a", {{2, 3}, {4, 3}}).find("gives `...` two sizes: 2 and 4") != std::string::npos);
   CHECK(error_of("abc->a", {{2, 3}}).find("names 3 dims") != std::string::npos);
   CHECK(error_of("ab->a", {{2, 3}, {2}}).find("fewer terms") != std::string::npos);
   CHECK(error_of("ab,a->a", {{2, 3}}).find("more terms") != std::string::npos);
   CHECK(error_of("ab->az", {{2, 3}}).find("no output dim for `z`") != std::string::npos);
   CHECK(error_of("ab->aa", {{2, 3}}).find("no output dim for `a`") != std::string::npos);
+  const Dim batch = Dim::batch_size();
+  CHECK(error_of("aab->ab", {{batch, batch, 3}}).find("diagonal through the samples") != std::string::npos);
   CHECK(error_of("a+->a", {{2, 3}}).find("has a `+`") != std::string::npos);
 }
 

@@ -94,8 +94,8 @@ Cell make_cell(const ModelCase& model, const Shape& shape, const Cut& cut, size_
   cell.sets["train.optimizer"] = salt % 2 == 0 ? kAdamW : model.batch_norm ? kSmallSgd : kSgd;
   if (model.batch_norm) cell.sets["train.coupled_groups"] = std::to_string(coupled_groups(cut, microbatches * replicas));
   cell.sets["train.schedule"] = "constant(warmup = 0)";
-  // Clipped to 0.5, a token of `moe` stands between two experts within rounding at the third step: either is right, and
-  // runs that choose differently part by 7e-5.
+  // Clipped to 0.5, runs of `moe` with AdamW part by 7e-5 at the third step, from 1e-7 before, and with no other settings:
+  // as by a token within rounding between two experts, where either choice is right.
   const char* clipped = model.name == "moe" ? "0.4" : "0.5";
   cell.sets["train.clip_norm"] = salt % 3 == 0 ? clipped : "100.0";
   cell.rendezvous = salt % 2 == 1;
