@@ -69,9 +69,11 @@ int64_t static_elements_before(const Shape& shape, size_t i) {
 
 Expected<std::vector<TensorType>> infer_same_type(const InferInput& in) { return std::vector<TensorType>{in.type(0)}; }
 
-ValueId scalar(GradientBuilder& builder, DType dtype, double value) {
-  return builder.emit("Fill", {}, {{"shape", Shape{}}, {"value", value}, {"dtype", std::string(ir::dtype_name(dtype))}});
+ValueId filled(GradientBuilder& builder, const TensorType& type, double value) {
+  return builder.emit("Fill", {}, {{"shape", type.shape}, {"value", value}, {"dtype", std::string(ir::dtype_name(type.dtype))}});
 }
+
+ValueId scalar(GradientBuilder& builder, DType dtype, double value) { return filled(builder, {dtype, {}}, value); }
 
 ValueId scaled(GradientBuilder& builder, ValueId value, double factor) {
   return builder.emit("Mul", {value, scalar(builder, builder.type(value).dtype, factor)});

@@ -37,7 +37,8 @@ int64_t static_elements_before(const Shape& shape, size_t i);
 // Rules that follow from the types alone.
 Expected<std::vector<TensorType>> infer_same_type(const InferInput& in);
 
-// One value of any shape as a rank-0 value in a gradient rule, and a gradient times it.
+// In a gradient rule: a tensor of one value; one value of rank 0; a gradient times a number.
+ValueId filled(GradientBuilder& builder, const TensorType& type, double value);
 ValueId scalar(GradientBuilder& builder, DType dtype, double value);
 ValueId scaled(GradientBuilder& builder, ValueId value, double factor);
 

@@ -31,7 +31,7 @@ constexpr std::array kFirstInputOnly = {
     "ReduceMean", "ReduceMax",      "ReduceMin", "Split",   "SplitToSequence",
     "SequenceAt", "Trilu",          "Pad",       "Clip",    "CastLike",
     "TopK",       "CumSum",         "Dropout",   "Cast",    "Resize",
-    "Upsample",   "SoftmaxCrossEntropyLoss",     "NegativeLogLikelihoodLoss"};
+    "Upsample",   "ReduceProd",     "SoftmaxCrossEntropyLoss",     "NegativeLogLikelihoodLoss"};
 
 template <class List>
 bool contains(const List& list, const std::string& name) {

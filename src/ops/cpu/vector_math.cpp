@@ -68,8 +68,10 @@ HWY_INLINE V32 softplus(V32 x) {
 }
 
 PIPER_UNARY(Abs, false, hn::Abs(x), sign(s))
+PIPER_UNARY(Ceil, false, hn::Ceil(x), hn::Zero(d))
 PIPER_UNARY(Erf, false, erf_of(d, x), hn::Mul(set(1.1283792f), exp_of(d, hn::Neg(hn::Mul(s, s)))))
 PIPER_UNARY(Exp, true, exp_of(d, x), s)
+PIPER_UNARY(Floor, false, hn::Floor(x), hn::Zero(d))
 PIPER_UNARY(Gelu, false, hn::Mul(x, normal_cdf(x)), gelu_grad(s))
 PIPER_UNARY(GeluTanh, false, hn::Mul(x, gelu_tanh_gate(x)), gelu_tanh_grad(s))
 PIPER_UNARY(Log, false, log_of(d, x), hn::Div(set(1.0f), s))
@@ -77,6 +79,7 @@ PIPER_UNARY(Neg, false, hn::Neg(x), set(-1.0f))
 PIPER_UNARY(Reciprocal, true, hn::Div(set(1.0f), x), hn::Neg(hn::Mul(s, s)))
 // Not Max: a NaN must stay one.
 PIPER_UNARY(Relu, true, hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Zero(d), x), step(s))
+PIPER_UNARY(Round, false, hn::Round(x), hn::Zero(d))
 PIPER_UNARY(Sigmoid, true, sigmoid_of(d, x), hn::Mul(s, hn::Sub(set(1.0f), s)))
 PIPER_UNARY(Silu, false, hn::Mul(x, sigmoid_of(d, x)), silu_grad(s))
 PIPER_UNARY(Softplus, false, softplus(x), sigmoid_of(d, s))
@@ -89,14 +92,17 @@ template <class Fn>
 HWY_INLINE void visit(Unary f, const Fn& fn) {
   switch (f) {
     case Unary::kAbs: return fn(Abs());
+    case Unary::kCeil: return fn(Ceil());
     case Unary::kErf: return fn(Erf());
     case Unary::kExp: return fn(Exp());
+    case Unary::kFloor: return fn(Floor());
     case Unary::kGelu: return fn(Gelu());
     case Unary::kGeluTanh: return fn(GeluTanh());
     case Unary::kLog: return fn(Log());
     case Unary::kNeg: return fn(Neg());
     case Unary::kReciprocal: return fn(Reciprocal());
     case Unary::kRelu: return fn(Relu());
+    case Unary::kRound: return fn(Round());
     case Unary::kSigmoid: return fn(Sigmoid());
     case Unary::kSilu: return fn(Silu());
     case Unary::kSoftplus: return fn(Softplus());
@@ -276,10 +282,11 @@ HWY_EXPORT(reads_output);
 
 bool parse_unary(std::string_view op, std::string_view approximate, Unary* out) {
   static constexpr std::pair<std::string_view, Unary> kNames[] = {
-      {"Abs", Unary::kAbs},         {"Cos", Unary::kCos},   {"Erf", Unary::kErf},
-      {"Exp", Unary::kExp},         {"Gelu", Unary::kGelu}, {"Log", Unary::kLog},
-      {"Neg", Unary::kNeg},         {"Relu", Unary::kRelu}, {"Reciprocal", Unary::kReciprocal},
-      {"Sigmoid", Unary::kSigmoid}, {"Silu", Unary::kSilu}, {"Sin", Unary::kSin},
+      {"Abs", Unary::kAbs},     {"Ceil", Unary::kCeil},       {"Cos", Unary::kCos},
+      {"Erf", Unary::kErf},     {"Exp", Unary::kExp},         {"Floor", Unary::kFloor},
+      {"Gelu", Unary::kGelu},   {"Log", Unary::kLog},         {"Neg", Unary::kNeg},
+      {"Relu", Unary::kRelu},   {"Reciprocal", Unary::kReciprocal}, {"Round", Unary::kRound},
+      {"Sigmoid", Unary::kSigmoid}, {"Silu", Unary::kSilu},   {"Sin", Unary::kSin},
       {"Softplus", Unary::kSoftplus}, {"Sqrt", Unary::kSqrt}, {"Tanh", Unary::kTanh},
   };
   for (const auto& [name, f] : kNames) {

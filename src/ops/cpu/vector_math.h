@@ -10,8 +10,8 @@
 namespace piper::ops::vec {
 
 enum class Unary {
-  kAbs, kCos, kErf, kExp, kGelu, kGeluTanh, kLog, kNeg, kReciprocal, kRelu, kSigmoid, kSilu, kSin, kSoftplus, kSqrt,
-  kTanh,
+  kAbs, kCeil, kCos, kErf, kExp, kFloor, kGelu, kGeluTanh, kLog, kNeg, kReciprocal, kRelu, kRound, kSigmoid, kSilu, kSin,
+  kSoftplus, kSqrt, kTanh,
 };
 
 // The function of a unary op of ops.def ("Gelu" with approximate "tanh" is kGeluTanh); false when there is none.

@@ -43,6 +43,25 @@ std::vector<OpCase> gather_cases() {
   OpCase elements_end = elements;
   elements_end.name = "elements from the end";
   elements_end.inputs[1] = indices({2, 2}, 0, 0, {-2, -2, -1, -2}, DType::kI32);
+  OpCase scatter{"scattered elements", "ScatterElements", {{"axis", int64_t{1}}, {"add", int64_t{0}}},
+                 {{.shape = {2, 3}, .values = {1, 2, 3, 4, 5, 6}}, indices({2, 2}, 0, 0, {2, 0, -2, 2}), {.shape = {2, 2}, .values = {7, 8, 9, 10}}},
+                 {8, 2, 7, 4, 9, 10}};
+  OpCase scatter_add = scatter;
+  scatter_add.name = "equal places add up";
+  scatter_add.attrs.set("add", int64_t{1});
+  scatter_add.inputs[1] = indices({2, 2}, 0, 0, {1, 1, 0, -3}, DType::kI32);
+  scatter_add.expected = {1, 17, 3, 23, 5, 6};
+  OpCase scatter_outside = scatter;
+  scatter_outside.name = "nothing is put out of range";
+  scatter_outside.inputs[1] = indices({2, 2}, 0, 0, {3, 0, -4, 2});
+  scatter_outside.expected = {8, 2, 3, 4, 5, 10};
+  OpCase scatter_integers = scatter;
+  scatter_integers.name = "scattered integers";
+  for (size_t i : {0, 2}) scatter_integers.inputs[i].dtype = scatter_outside.inputs[i].dtype = DType::kI64;
+  const auto put = [](std::string name, int64_t axis, int64_t add, Shape data, CaseInput index) {
+    const CaseInput updates{.shape = index.shape};
+    return OpCase{std::move(name), "ScatterElements", {{"axis", axis}, {"add", add}}, {{.shape = std::move(data)}, std::move(index), updates}};
+  };
   const CaseInput dy2{.shape = {2, 2}, .values = {1, 2, 3, 4}};
   return {
       known, negative, integers, outside,
@@ -55,6 +74,11 @@ std::vector<OpCase> gather_cases() {
       pick("elements along the first dim", "GatherElements", 0, {4, 3}, indices({2, 3}, -4, 4)),
       pick("elements of a smaller index", "GatherElements", 1, {3, 5, 4}, indices({2, 7, 3}, 0, 5)),
       pick("elements of a row", "GatherElements", 0, {6}, indices({9}, 0, 6)),
+      scatter, scatter_add, scatter_outside, scatter_integers,
+      put("scattered along the first dim", 0, 0, {5, 3}, indices({2, 3}, 0, 0, {4, 1, 0, 2, 3, 2})),
+      put("added along the first dim", 0, 1, {4, 3}, indices({7, 3}, -4, 4)),
+      put("added along a middle dim, to fewer rows", 1, 1, {3, 4, 5}, indices({2, 6, 4}, 0, 4)),
+      put("put into a row", 0, 0, {6}, indices({3}, 0, 0, {5, 0, 2})),
       back("equal indices add up", "GatherGrad", 0, {3, 2}, dy2, indices({2}, 0, 0, {1, 1}), {0, 0, 4, 6, 0, 0}),
       back("a gradient from the end", "GatherGrad", 0, {3, 2}, dy2, indices({2}, 0, 0, {-1, 0}), {3, 4, 0, 0, 1, 2}),
       back("a gradient out of range is dropped", "GatherGrad", 0, {2, 2}, dy2, indices({2}, 0, 0, {5, 0}), {3, 4, 0, 0}),

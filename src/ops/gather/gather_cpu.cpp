@@ -55,7 +55,7 @@ void add_row(T* to, const T* from, int64_t n) {
   }
 }
 
-// For GatherElements: the positions of the indices as (outer, along the axis, inner), and where they lie in the data.
+// For GatherElements and ScatterElements: the positions of the indices as (outer, along the axis, inner), and where they lie in the data.
 struct ElementLoop {
   std::vector<int64_t> outer_sizes, inner_sizes, outer_strides, inner_strides;  // strides of the data
   int64_t outer = 1, count = 1, inner = 1, axis_stride = 1;
@@ -162,6 +162,29 @@ std::unique_ptr<Kernel> make_cpu_GatherElements(const KernelSpec& spec) {
       loop.run([&](int64_t position, int64_t base) {
         const int64_t index = indices.at(in[1], position);
         y[position] = index < 0 ? invalid_value<T>() : data[base + index * loop.axis_stride];
+      });
+    });
+  });
+}
+
+std::unique_ptr<Kernel> make_cpu_ScatterElements(const KernelSpec& spec) {
+  if (!index_type(spec.inputs[1].dtype)) return nullptr;
+  const size_t axis = static_cast<size_t>(spec.attrs.i("axis"));
+  const ElementLoop loop(spec.inputs[0].shape, spec.inputs[1].shape, axis);
+  const Indices indices{spec.inputs[1].dtype, spec.inputs[0].shape[axis]};
+  const bool add = spec.attrs.i("add");
+  const int64_t n = ir::num_elements(spec.inputs[0].shape);
+  return visit_dtype(spec.inputs[0].dtype, [&](auto tag) {
+    using T = tag_type<decltype(tag)>;
+    return kernel_from([=](const void* const* in, void* const* out, const RunContext&) {
+      const T* updates = static_cast<const T*>(in[2]);
+      T* y = static_cast<T*>(out[0]);
+      copy_bytes(y, in[0], n * static_cast<int64_t>(sizeof(T)));
+      loop.run([&](int64_t position, int64_t base) {
+        const int64_t index = indices.at(in[1], position);
+        if (index < 0) return;
+        T& element = y[base + index * loop.axis_stride];
+        element = add ? static_cast<T>(element + updates[position]) : updates[position];
       });
     });
   });

@@ -68,7 +68,7 @@ void mean_gradient(GradientBuilder& b) {
       count *= static_cast<double>(dim.constant);
       continue;
     }
-    const ValueId ones = b.emit("Fill", {}, {{"shape", Shape{dim}}, {"value", 1.0}, {"dtype", std::string(ir::dtype_name(x.dtype))}});
+    const ValueId ones = filled(b, {x.dtype, {dim}}, 1);
     const std::vector<int64_t> all = {0};
     dy = b.emit("Div", {dy, b.emit("ReduceSum", {ones}, {{"axes", all}, {"keepdims", int64_t{0}}})});
   }
@@ -158,6 +158,53 @@ Expected<void> import_log_sum(ImportContext& context) {
   return {};
 }
 
+// The product over `axis`: the halves of the dim times each other until one element is left, so that the gradient is exact
+// where elements are 0.
+Expected<ValueId> product(ImportContext& context, ValueId x, int64_t axis) {
+  const Shape shape = context.type(x).shape;
+  const size_t at = static_cast<size_t>(axis);
+  if (!shape[at].is_static()) return user_error("it multiplies over the batch");
+  const auto part = [&](ValueId of, int64_t from, int64_t size) {
+    Shape some = shape;
+    some[at] = size;
+    std::vector<int64_t> starts(shape.size(), 0);
+    starts[at] = from;
+    return context.emit("Slice", {of}, {{"starts", starts}, {"steps", std::vector<int64_t>(shape.size(), 1)}, {"shape", some}});
+  };
+  ValueId last;
+  for (int64_t n = shape[at].constant; n > 1; n /= 2) {
+    if (n % 2 == 1) {
+      const ValueId odd = part(x, n - 1, 1);
+      last = last.valid() ? context.emit("Mul", {last, odd}) : odd;
+    }
+    x = context.emit("Mul", {part(x, 0, n / 2), part(x, n / 2, n / 2)});
+  }
+  return last.valid() ? context.emit("Mul", {x, last}) : x;
+}
+
+Expected<void> import_product(ImportContext& context) {
+  ValueId x = context.input(0);
+  const TensorType type = context.type(x);
+  auto axes = axes_or_all(context, type.shape.size());
+  if (!axes) return tl::make_unexpected(axes.error());
+  const Attrs attrs{{"axes", *axes}, {"keepdims", context.attrs().i("keepdims", 1)}};
+  auto result = infer_reduce(InferInput{attrs, {&type}});
+  if (!result) return tl::make_unexpected(result.error());
+  const bool none = std::any_of(axes->begin(), axes->end(), [&](int64_t axis) { return type.shape[static_cast<size_t>(axis)] == Dim(0); });
+  if (none) {
+    const Attrs ones{{"shape", result->front().shape}, {"value", 1.0}, {"dtype", std::string(ir::dtype_name(type.dtype))}};
+    context.set_output(0, context.emit("Fill", {}, ones));
+    return {};
+  }
+  for (int64_t axis : *axes) {
+    auto next = product(context, x, axis);
+    if (!next) return tl::make_unexpected(next.error());
+    x = *next;
+  }
+  context.set_output(0, context.emit("Reshape", {x}, {{"shape", result->front().shape}}));
+  return {};
+}
+
 // The mean over everything after batch and channel.
 Expected<void> import_global_average_pool(ImportContext& context) {
   const ValueId x = context.input(0);
@@ -182,7 +229,7 @@ const OpDef kReduceMinOp = {"ReduceMin", infer_reduce, extremum_gradient, nullpt
 const OpDef kReduceSumOp = {"ReduceSum", infer_reduce, sum_gradient, nullptr, flops_of_input,
                             {rule("ReduceSum", import_sum), rule("ReduceL1", import_l1), rule("ReduceL2", import_l2),
                              rule("ReduceSumSquare", import_sum_square), rule("ReduceLogSumExp", import_log_sum_exp),
-                             rule("ReduceLogSum", import_log_sum)},
+                             rule("ReduceLogSum", import_log_sum), rule("ReduceProd", import_product)},
                             1, couples};
 
 }  // namespace piper::ops

@@ -34,6 +34,12 @@ void fused_gradient(GradientBuilder& b, ValueId saved) {
 }
 void from_input(GradientBuilder& b) { fused_gradient(b, b.input(0)); }
 void from_output(GradientBuilder& b) { fused_gradient(b, b.output(0)); }
+// The derivative of a rounding is 0 where it has one. Zeros are passed on, as PyTorch does, so that a parameter behind one
+// still is one that trains (and decays).
+void zeros(GradientBuilder& b) {
+  if (!b.grad(0).valid() || !b.wants(0)) return;
+  b.add_grad(0, filled(b, b.type(b.input(0)), 0));
+}
 void negate(GradientBuilder& b) {
   if (b.grad(0).valid() && b.wants(0)) b.add_grad(0, b.emit("Neg", {b.grad(0)}));
 }
@@ -66,9 +72,11 @@ Expected<std::vector<TensorType>> infer_grad(const InferInput& in) {
 }  // namespace
 
 const OpDef kAbsOp = {"Abs", infer_same_type, from_input, nullptr, flops_per_element, {same_name_rule("Abs")}};
+const OpDef kCeilOp = {"Ceil", infer_float, zeros, nullptr, flops_per_element, {same_name_rule("Ceil")}};
 const OpDef kCosOp = {"Cos", infer_float, from_input, nullptr, flops_per_element, {same_name_rule("Cos")}};
 const OpDef kErfOp = {"Erf", infer_float, from_input, nullptr, flops_per_element, {same_name_rule("Erf")}};
 const OpDef kExpOp = {"Exp", infer_float, from_output, nullptr, flops_per_element, {same_name_rule("Exp")}};
+const OpDef kFloorOp = {"Floor", infer_float, zeros, nullptr, flops_per_element, {same_name_rule("Floor")}};
 const OpDef kGeluOp = {"Gelu", infer_float, from_input, nullptr, flops_per_element,
                        {{"Gelu", "", kFirstOpset, kLastOpset, import_gelu}}};
 const OpDef kIsNaNOp = {"IsNaN", infer_is_nan, nullptr, kIntegerResult, flops_per_element, {same_name_rule("IsNaN")}};
@@ -78,6 +86,7 @@ const OpDef kNotOp = {"Not", infer_not, nullptr, kIntegerResult, flops_per_eleme
 const OpDef kReciprocalOp = {"Reciprocal", infer_float, from_output, nullptr, flops_per_element,
                              {same_name_rule("Reciprocal")}};
 const OpDef kReluOp = {"Relu", infer_same_type, from_output, nullptr, flops_per_element, {same_name_rule("Relu")}};
+const OpDef kRoundOp = {"Round", infer_float, zeros, nullptr, flops_per_element, {same_name_rule("Round")}};
 const OpDef kSigmoidOp = {"Sigmoid", infer_float, from_output, nullptr, flops_per_element,
                           {same_name_rule("Sigmoid")}};
 const OpDef kSiluOp = {"Silu", infer_float, from_input, nullptr, flops_per_element,

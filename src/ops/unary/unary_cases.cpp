@@ -73,6 +73,18 @@ std::vector<OpCase> unary_cases() {
   cases.push_back(tanh_value);
   cases.push_back(on("Abs of negative numbers", "Abs", {11}, -2, -0.1));
   cases.push_back(on("Relu of negative numbers", "Relu", {11}, -2, -0.1));
+  // Between whole numbers, where the derivative is 0, and at halves, which go to the even neighbour.
+  for (const std::string op : {"Ceil", "Floor", "Round"}) {
+    cases.push_back(on(op + " of a scalar", op, {}, 0.1, 0.4));
+    cases.push_back(on(op + " of an odd shape", op, {3, 1, 7}, -1.4, -1.1));
+    cases.push_back(on(op + " longer than a piece", op, {67, 67}, -9, 9));
+    cases.back().inputs[0].gradient = false;
+    cases.push_back(on(op + " of nothing", op, {0, 3}));
+  }
+  const std::vector<double> halves = {-2.5, -1.5, -0.2, 0.5, 1.5, 2.7, 3};
+  cases.push_back(known("Ceil at halves", "Ceil", halves, {-2, -1, 0, 1, 2, 3, 3}, false));
+  cases.push_back(known("Floor at halves", "Floor", halves, {-3, -2, -1, 0, 1, 2, 3}, false));
+  cases.push_back(known("Round at halves", "Round", halves, {-2, -2, 0, 0, 2, 3, 3}, false));
   cases.push_back(integers("Abs of i64", "Abs", DType::kI64, {-3, 0, 4}, {3, 0, 4}));
   cases.push_back(integers("Neg of i64", "Neg", DType::kI64, {-3, 0, 4}, {3, 0, -4}));
   cases.push_back(integers("Neg of i32", "Neg", DType::kI32, {-3, 0, 4}, {3, 0, -4}));

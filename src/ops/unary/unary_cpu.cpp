@@ -22,15 +22,18 @@ constexpr double kTanhScale = 0.79788456080286535588;
 double value_of(Unary f, double x) {
   switch (f) {
     case Unary::kAbs: return std::abs(x);
+    case Unary::kCeil: return std::ceil(x);
     case Unary::kCos: return std::cos(x);
     case Unary::kErf: return std::erf(x);
     case Unary::kExp: return std::exp(x);
+    case Unary::kFloor: return std::floor(x);
     case Unary::kGelu: return x * normal_cdf(x);
     case Unary::kGeluTanh: return 0.5 * x * (1 + std::tanh(kTanhScale * (x + 0.044715 * x * x * x)));
     case Unary::kLog: return std::log(x);
     case Unary::kNeg: return -x;
     case Unary::kReciprocal: return 1 / x;
     case Unary::kRelu: return x < 0 ? 0 : x;
+    case Unary::kRound: return std::nearbyint(x);
     case Unary::kSigmoid: return sigmoid(x);
     case Unary::kSilu: return x * sigmoid(x);
     case Unary::kSin: return std::sin(x);
@@ -45,6 +48,9 @@ double value_of(Unary f, double x) {
 double derivative_of(Unary f, double s) {
   switch (f) {
     case Unary::kAbs: return s > 0 ? 1 : s < 0 ? -1 : 0;
+    case Unary::kCeil:
+    case Unary::kFloor:
+    case Unary::kRound: return 0;
     case Unary::kCos: return -std::sin(s);
     case Unary::kErf: return 2 * std::numbers::inv_sqrtpi * std::exp(-s * s);
     case Unary::kExp: return s;
@@ -121,14 +127,17 @@ std::unique_ptr<Kernel> make_unary(const KernelSpec& spec) {
 #define PIPER_UNARY(Name) \
   std::unique_ptr<Kernel> make_cpu_##Name(const KernelSpec& spec) { return make_unary(spec); }
 PIPER_UNARY(Abs)
+PIPER_UNARY(Ceil)
 PIPER_UNARY(Cos)
 PIPER_UNARY(Erf)
 PIPER_UNARY(Exp)
+PIPER_UNARY(Floor)
 PIPER_UNARY(Gelu)
 PIPER_UNARY(Log)
 PIPER_UNARY(Neg)
 PIPER_UNARY(Reciprocal)
 PIPER_UNARY(Relu)
+PIPER_UNARY(Round)
 PIPER_UNARY(Sigmoid)
 PIPER_UNARY(Silu)
 PIPER_UNARY(Sin)
