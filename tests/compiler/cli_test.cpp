@@ -14,6 +14,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "tests/temp_folder.h"
+
 namespace fs = std::filesystem;
 
 namespace {
@@ -42,20 +44,6 @@ void expect(const std::string& arguments, int code, const std::vector<std::strin
   }
 }
 
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "piper_cli_XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~Folder() { fs::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  size_t entries() const { return static_cast<size_t>(std::distance(fs::directory_iterator(path_), fs::directory_iterator())); }
-
- private:
-  fs::path path_;
-};
-
 std::string read(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::stringstream text;
@@ -70,8 +58,8 @@ const std::string kModel = "models/gpt_tiny/gpt_tiny.onnx";
 }  // namespace
 
 TEST_CASE("fmt writes files back, or only says what it would do") {
-  const Folder folder;
-  const std::string file = folder / "a.piper", good = folder / "b.piper", bad = folder / "c.piper";
+  const piper::test::TempFolder folder;
+  const std::string file = folder.file("a.piper"), good = folder.file("b.piper"), bad = folder.file("c.piper");
   write(file, "let a=1\nlet b = 2\n");
   write(good, "let a = 1\n");
   write(bad, "let a =\n");
@@ -79,7 +67,7 @@ TEST_CASE("fmt writes files back, or only says what it would do") {
   expect(fmt::format("fmt --diff '{}'", file), 0, {"-let a=1\n+let a = 1\n let b = 2\n"});
   expect(fmt::format("fmt --check '{}'", good), 0, {});
   CHECK(read(file) == "let a=1\nlet b = 2\n");
-  expect(fmt::format("fmt '{}' '{}' '{}'", bad, file, folder / "none.piper"), 1, {"error[E0101]", "cannot read"});
+  expect(fmt::format("fmt '{}' '{}' '{}'", bad, file, folder.file("none.piper")), 1, {"error[E0101]", "cannot read"});
   CHECK(read(file) == "let a = 1\nlet b = 2\n");
   CHECK(read(bad) == "let a =\n");
   expect(fmt::format("fmt --message-format=json '{}'", bad), 1, {"\"code\":\"E0101\""});
@@ -87,8 +75,8 @@ TEST_CASE("fmt writes files back, or only says what it would do") {
 }
 
 TEST_CASE("init writes a strategy, and never over another file") {
-  const Folder folder;
-  const std::string file = folder / "first.piper";
+  const piper::test::TempFolder folder;
+  const std::string file = folder.file("first.piper");
   expect(fmt::format("init {} --pp 2 --dp 2 -o '{}'", kModel, file), 0, {"it compiles", "piper launch"});
   const std::string first = read(file);
   expect(fmt::format("fmt --check '{}'", file), 0, {});
@@ -103,7 +91,7 @@ TEST_CASE("init writes a strategy, and never over another file") {
 }
 
 TEST_CASE("inspect shows the tree, also of what cannot be imported, and what a strategy does") {
-  const Folder folder;
+  const piper::test::TempFolder folder;
   expect(fmt::format("inspect {} --depth 2", kModel), 0, {"    h.{0..3}     x 4", "list    path \"transformer.h.{i}.**\", i = 0..3"});
   expect(fmt::format("inspect {} --path nothing", kModel), 0, {"no module matches `nothing`"});
   expect(fmt::format("inspect {} --depth -1", kModel), 2, {"--depth"});
@@ -117,16 +105,16 @@ TEST_CASE("inspect shows the tree, also of what cannot be imported, and what a s
   expect(fmt::format("inspect {} --strategy strategies/1f1b.piper -D pp=9", kModel), 1, {"h.{0..3}", "error[E0302]"});
   std::string unknown = read(kModel);
   for (size_t at = unknown.find("LayerNormalization"); at != std::string::npos; at = unknown.find("LayerNormalization", at)) unknown.replace(at, 18, "LayerNormalizatioX");
-  write(folder / "unknown.onnx", unknown);
-  expect(fmt::format("inspect '{}'", folder / "unknown.onnx"), 1, {"h.{0..3}", "not supported", "LayerNormalizatioX      9  transformer.h.0.ln_1", "error[E0402]"});
-  expect(fmt::format("inspect '{}' --json", folder / "unknown.onnx"), 1, {"\"op\": \"LayerNormalizatioX\""});
-  expect(fmt::format("inspect '{}'", folder / "missing.onnx"), 1, {"error[E0001]"});
+  write(folder.file("unknown.onnx"), unknown);
+  expect(fmt::format("inspect '{}'", folder.file("unknown.onnx")), 1, {"h.{0..3}", "not supported", "LayerNormalizatioX      9  transformer.h.0.ln_1", "error[E0402]"});
+  expect(fmt::format("inspect '{}' --json", folder.file("unknown.onnx")), 1, {"\"op\": \"LayerNormalizatioX\""});
+  expect(fmt::format("inspect '{}'", folder.file("missing.onnx")), 1, {"error[E0001]"});
 }
 
 TEST_CASE("a strategy called like a library uses the library") {
-  const Folder folder;
-  write(folder / "pipeline.piper", read("strategies/1f1b.piper"));
-  expect(fmt::format("check '{}' {}", folder / "pipeline.piper", kModel), 0, {"no errors"});
+  const piper::test::TempFolder folder;
+  write(folder.file("pipeline.piper"), read("strategies/1f1b.piper"));
+  expect(fmt::format("check '{}' {}", folder.file("pipeline.piper"), kModel), 0, {"no errors"});
 }
 
 TEST_CASE("usage errors exit with 2 and name what was meant") {
@@ -141,34 +129,34 @@ TEST_CASE("usage errors exit with 2 and name what was meant") {
 }
 
 TEST_CASE("a bad model file is refused, and nothing is written") {
-  const Folder folder;
+  const piper::test::TempFolder folder;
   const std::string bytes = read(kModel);
-  write(folder / "short.onnx", bytes.substr(0, bytes.size() / 2));
-  write(folder / "text.onnx", "this is a text, not a model\n");
+  write(folder.file("short.onnx"), bytes.substr(0, bytes.size() / 2));
+  write(folder.file("text.onnx"), "this is a text, not a model\n");
   std::string unknown = bytes;
   size_t at = unknown.find("LayerNormalization");
   REQUIRE(at != std::string::npos);
   for (; at != std::string::npos; at = unknown.find("LayerNormalization", at)) unknown.replace(at, 18, "LayerNormalizatioX");
-  write(folder / "unknown.onnx", unknown);
+  write(folder.file("unknown.onnx"), unknown);
   const size_t before = folder.entries();
-  auto compile = [&](const std::string& model) { return fmt::format("compile '{}' strategies/single.piper -o '{}'", model, folder / "x.plan"); };
-  expect(compile(folder / "missing.onnx"), 1, {"error[E0001]", "missing.onnx"});
-  expect(compile(folder / "short.onnx"), 1, {"error[E0401]"});
-  expect(compile(folder / "text.onnx"), 1, {"error[E0401]"});
-  expect(compile(folder / "unknown.onnx"), 1, {"error[E0402]", "LayerNormalizatioX", "9 nodes", "/transformer/h.0/ln_1/"});
+  auto compile = [&](const std::string& model) { return fmt::format("compile '{}' strategies/single.piper -o '{}'", model, folder.file("x.plan")); };
+  expect(compile(folder.file("missing.onnx")), 1, {"error[E0001]", "missing.onnx"});
+  expect(compile(folder.file("short.onnx")), 1, {"error[E0401]"});
+  expect(compile(folder.file("text.onnx")), 1, {"error[E0401]"});
+  expect(compile(folder.file("unknown.onnx")), 1, {"error[E0402]", "LayerNormalizatioX", "9 nodes", "/transformer/h.0/ln_1/"});
   expect(compile(kModel) + " -D microbatch=2", 1, {"error[E0209]", "did you mean `microbatches`?"});
   CHECK(folder.entries() == before);
 }
 
 TEST_CASE("a bad plan, and data that does not fit, are refused before the first step") {
-  const Folder folder;
-  const std::string plan = folder / "x.plan";
-  fs::copy_file(kModel, folder / "model.onnx");
-  expect(fmt::format("compile '{}' strategies/dp.piper --set train.batch=8 -o '{}'", folder / "model.onnx", plan), 0, {"compiled and verified"});
+  const piper::test::TempFolder folder;
+  const std::string plan = folder.file("x.plan");
+  fs::copy_file(kModel, folder.file("model.onnx"));
+  expect(fmt::format("compile '{}' strategies/dp.piper --set train.batch=8 -o '{}'", folder.file("model.onnx"), plan), 0, {"compiled and verified"});
   auto launch = [&](const std::string& rest) { return fmt::format("launch '{}' --quiet {}", plan, rest); };
   expect(launch("--data nowhere.bin"), 1, {"nowhere.bin"});
-  write(folder / "short.txt", "abc");
-  expect(launch(fmt::format("--data 'text:{}'", folder / "short.txt")), 1, {"error:"});
+  write(folder.file("short.txt"), "abc");
+  expect(launch(fmt::format("--data 'text:{}'", folder.file("short.txt"))), 1, {"error:"});
   // Bytes above 63 are outside this model's vocabulary of 64.
   expect(launch("--data text:models/text/kjv.txt"), 1, {"vocabulary"});
   expect(launch("--data models/mlp/data.safetensors"), 1, {"tokens"});
@@ -185,9 +173,9 @@ TEST_CASE("a bad plan, and data that does not fit, are refused before the first 
   expect(launch(fmt::format("--data models/gpt_tiny/data.safetensors --port {}", ntohs(address.sin_port))), 1, {"port", "in use"});
   close(taken);
 
-  std::string bytes = read(folder / "model.onnx");
+  std::string bytes = read(folder.file("model.onnx"));
   bytes[bytes.size() / 2] ^= 1;
-  write(folder / "model.onnx", bytes);
+  write(folder.file("model.onnx"), bytes);
   expect(launch("--data models/gpt_tiny/data.safetensors"), 1, {"another model"});
   const std::string file = plan + "/plan.pb";
   write(file, read(file).substr(0, 1000));
@@ -196,13 +184,13 @@ TEST_CASE("a bad plan, and data that does not fit, are refused before the first 
 }
 
 TEST_CASE("inspect, show, verify and explain answer") {
-  const Folder folder;
+  const piper::test::TempFolder folder;
   expect("inspect models/mlp/mlp.onnx", 0, {"layers.2.weight"});
   expect("inspect models/mlp/mlp.onnx --json", 0, {"\"layers.2.weight\""});
-  expect(fmt::format("compile {} strategies/1f1b.piper -o '{}'", kModel, folder / "x.plan"), 0, {"pp=0", "pp=1"});
-  expect(fmt::format("verify '{}'", folder / "x.plan"), 0, {"free of deadlock"});
-  expect(fmt::format("show '{}' --memory", folder / "x.plan"), 0, {"activation"});
-  expect(fmt::format("show '{}'", folder / "x.plan"), 0, {"strategies/1f1b.piper"});
+  expect(fmt::format("compile {} strategies/1f1b.piper -o '{}'", kModel, folder.file("x.plan")), 0, {"pp=0", "pp=1"});
+  expect(fmt::format("verify '{}'", folder.file("x.plan")), 0, {"free of deadlock"});
+  expect(fmt::format("show '{}' --memory", folder.file("x.plan")), 0, {"activation"});
+  expect(fmt::format("show '{}'", folder.file("x.plan")), 0, {"strategies/1f1b.piper"});
   expect("explain e0504", 0, {"E0504"});
   expect("explain E9999", 1, {"there is no code"});
   expect("check strategies/1f1b.piper", 0, {"no errors"});

@@ -12,27 +12,12 @@
 #include "inspect/open_model.h"
 #include "tests/frontend/onnx/graph_builder.h"
 #include "tests/p1/run_cell.h"
+#include "tests/temp_folder.h"
 
 namespace fs = std::filesystem;
 using namespace piper;
 
 namespace {
-
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "piper_init_XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~Folder() { fs::remove_all(path_); }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ / name, std::ios::binary) << text;
-    return (path_ / name).string();
-  }
-
- private:
-  fs::path path_;
-};
 
 // Both exports of every model in models/, and some variants: open dims, no weights, batch normalisation.
 std::vector<std::string> model_files() {
@@ -90,7 +75,7 @@ void check_equal(const p1::Result& result, const p1::Result& reference) {
 }  // namespace
 
 TEST_CASE("what init writes for every shipped model trains, with equal numbers on one device and on more", "[init]") {
-  const Folder folder;
+  const test::TempFolder folder;
   for (const std::string& file : model_files()) {
     const auto one = init(file, {});
     INFO(file << "\n" << (one ? *one : one.error().message));
@@ -129,7 +114,7 @@ std::string chain(test::GraphBuilder& g, const std::vector<std::string>& modules
   return x;
 }
 
-void check_stages(const Folder& folder, test::GraphBuilder& g, const std::string& rule) {
+void check_stages(const test::TempFolder& folder, test::GraphBuilder& g, const std::string& rule) {
   const std::string file = folder.write("model.onnx", g.bytes());
   inspect::FirstStrategyOptions two;
   two.pp = two.dp = 2;
@@ -145,7 +130,7 @@ void check_stages(const Folder& folder, test::GraphBuilder& g, const std::string
 }  // namespace
 
 TEST_CASE("lists that follow each other, a list at the root, and modules without a list make stages", "[init]") {
-  const Folder folder;
+  const test::TempFolder folder;
   test::GraphBuilder lists, root, plain;
   lists.output(chain(lists, {"stem", "encoder/layers.0", "encoder/layers.1", "encoder/layers.2", "bridge",
                              "decoder/layers.0", "decoder/layers.1", "head"}));
@@ -157,7 +142,7 @@ TEST_CASE("lists that follow each other, a list at the root, and modules without
 }
 
 TEST_CASE("a file without paths is trained with replicas alone, and says why", "[init]") {
-  const Folder folder;
+  const test::TempFolder folder;
   test::GraphBuilder g;
   g.output(chain(g, {"", ""}));
   const std::string file = folder.write("model.onnx", g.bytes());
@@ -176,7 +161,7 @@ TEST_CASE("a file without paths is trained with replicas alone, and says why", "
 }
 
 TEST_CASE("a loss that is no mean over samples leaves the batch whole", "[init]") {
-  const Folder folder;
+  const test::TempFolder folder;
   test::GraphBuilder g;
   const std::string mean = g.node("ReduceMean", {chain(g, {"layers.0", "layers.1"})}, {{"keepdims", 0}});
   g.output(g.node("Mul", {mean, mean}));
@@ -196,7 +181,7 @@ TEST_CASE("a loss that is no mean over samples leaves the batch whole", "[init]"
 }
 
 TEST_CASE("the loss falls on a model's own data", "[init]") {
-  const Folder folder;
+  const test::TempFolder folder;
   for (const char* name : {"gpt_tiny", "bert_tiny", "vit_tiny", "cnn_bn", "own_loss"}) {
     INFO(name);
     p1::Cell cell;
@@ -214,7 +199,7 @@ TEST_CASE("the loss falls on a model's own data", "[init]") {
 }
 
 TEST_CASE("the schedules of init", "[init]") {
-  const Folder folder;
+  const test::TempFolder folder;
   const std::string file = "models/llama_tiny/llama_tiny.onnx";
   const p1::Result reference = run(file, folder.write("one.piper", *init(file, {})), {});
   for (const char* schedule : {"gpipe", "interleaved"}) {

@@ -12,6 +12,7 @@
 #include "cli/compile_model.h"
 #include "frontend/piper/format.h"
 #include "tests/docs/blocks.h"
+#include "tests/temp_folder.h"
 
 namespace fs = std::filesystem;
 using namespace piper;
@@ -42,22 +43,10 @@ std::vector<std::string> pages() {
 }
 
 // Where a page's commands run: its own folder, with the models and strategies of the repository.
-class Scratch {
- public:
+struct Scratch : test::TempFolder {
   Scratch() {
-    std::string pattern = (fs::temp_directory_path() / "piper_docs_XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-    for (const char* name : {"models", "strategies"}) fs::create_symlink(fs::absolute(name), path_ / name);
+    for (const char* name : {"models", "strategies"}) fs::create_symlink(fs::absolute(name), path() / name);
   }
-  ~Scratch() { fs::remove_all(path_); }
-  std::string path() const { return path_.string(); }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ / name, std::ios::binary) << text;
-    return (path_ / name).string();
-  }
-
- private:
-  fs::path path_;
 };
 
 // A strategy with a loss can be compiled; less is a part of one.
@@ -96,13 +85,13 @@ std::string check_block(const Block& block, const Scratch& scratch, std::vector<
   }
   if (!block.output_of.empty()) {
     actual->clear();
-    return docs::run_block(block, scratch.path(), actual);
+    return docs::run_block(block, scratch.path().string(), actual);
   }
   if (!block.run) return "neither marked `<!-- run -->` nor `<!-- not run: why -->`\n";
   if (block.language != "sh" && block.language != "console")
     return fmt::format("`run` is for sh and console, this is `{}`\n", block.language);
   actual->clear();
-  return docs::run_block(block, scratch.path(), actual);
+  return docs::run_block(block, scratch.path().string(), actual);
 }
 
 // The page with other texts in its blocks.

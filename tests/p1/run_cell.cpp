@@ -15,6 +15,7 @@
 #include "plan/plan_io.h"
 #include "runtime/launch.h"
 #include "runtime/safetensors.h"
+#include "tests/temp_folder.h"
 
 namespace piper::p1 {
 
@@ -22,34 +23,17 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A folder of this process that is removed again.
-class Scratch {
- public:
-  Scratch() {
-    std::string pattern = (fs::temp_directory_path() / "piper_p1_XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
-
-void run_processes(const std::string& plan, const Cell& cell, int steps, const Scratch& scratch, Result& result) {
+void run_processes(const std::string& plan, const Cell& cell, int steps, const test::TempFolder& scratch, Result& result) {
   const std::string command = fmt::format(
       "'{}' launch '{}' --data '{}' --in-order --steps {} --save '{}' --save-gradients '{}' --metrics '{}' --quiet >'{}' 2>&1", PIPER_BINARY,
-      plan, cell.model.data, steps, scratch / "save", scratch / "grads.safetensors", scratch / "metrics.jsonl", scratch / "log");
+      plan, cell.model.data, steps, scratch.file("save"), scratch.file("grads.safetensors"), scratch.file("metrics.jsonl"), scratch.file("log"));
   if (std::system(command.c_str()) != 0) {
-    std::ifstream log(scratch / "log");
+    std::ifstream log(scratch.file("log"));
     result.error.assign(std::istreambuf_iterator<char>(log), {});
     if (result.error.empty()) result.error = "launch failed without a message";
     return;
   }
-  std::ifstream metrics(scratch / "metrics.jsonl");
+  std::ifstream metrics(scratch.file("metrics.jsonl"));
   for (std::string line; std::getline(metrics, line);) {
     const auto json = nlohmann::json::parse(line);
     result.losses.push_back(json.at("loss"));
@@ -57,7 +41,7 @@ void run_processes(const std::string& plan, const Cell& cell, int steps, const S
   }
 }
 
-void run_threads(const plan::Plan& plan, const std::string& folder, const Cell& cell, int steps, const Scratch& scratch, Result& result) {
+void run_threads(const plan::Plan& plan, const std::string& folder, const Cell& cell, int steps, const test::TempFolder& scratch, Result& result) {
   runtime::LaunchOptions options;
   options.plan_folder = folder;
   options.in_process = true;
@@ -66,8 +50,8 @@ void run_threads(const plan::Plan& plan, const std::string& folder, const Cell& 
   options.run.data = cell.model.data;
   options.run.shuffle = false;
   options.run.steps = steps;
-  options.run.save = scratch / "save";
-  options.run.save_gradients = scratch / "grads.safetensors";
+  options.run.save = scratch.file("save");
+  options.run.save_gradients = scratch.file("grads.safetensors");
   options.run.deterministic_delays = cell.rendezvous;
   const auto summary = runtime::launch(plan, options);
   if (!summary) {
@@ -113,8 +97,8 @@ Result run(const Cell& cell, int steps) {
     result.error = diagnostics.render();
     return result;
   }
-  const Scratch scratch;
-  const std::string folder = scratch / "plan";
+  const test::TempFolder scratch;
+  const std::string folder = scratch.file("plan");
   if (const auto written = plan::write_plan(compiled->plan, folder); !written) {
     result.error = written.error().message;
     return result;
@@ -125,8 +109,8 @@ Result run(const Cell& cell, int steps) {
     run_threads(compiled->plan, folder, cell, steps, scratch, result);
   }
   if (!result.error.empty()) return result;
-  result.gradients = read_tensors(scratch / "grads.safetensors");
-  result.weights = read_tensors(scratch / "save/model.safetensors");
+  result.gradients = read_tensors(scratch.file("grads.safetensors"));
+  result.weights = read_tensors(scratch.file("save/model.safetensors"));
   if (result.gradients.empty() || result.weights.empty()) result.error = "no gradients or weights were saved";
   return result;
 }

@@ -11,17 +11,13 @@
 #include "plan/codec.h"
 #include "plan/plan_io.h"
 #include "tests/plan/random_plan.h"
+#include "tests/temp_folder.h"
 #include "tests/verify/plan_builder.h"
 
 namespace {
 
 using namespace piper;
 using plan::Plan;
-
-struct Folder {
-  std::filesystem::path path = std::filesystem::temp_directory_path() / ("piper-test-plan-" + std::to_string(std::random_device()()));
-  ~Folder() { std::filesystem::remove_all(path); }
-};
 
 std::string varint(uint64_t v) {
   std::string out;
@@ -73,9 +69,9 @@ TEST_CASE("every field of a plan survives") {
 }
 
 TEST_CASE("a plan is written to its folder and read back, and its hash follows its content") {
-  Folder folder;
+  const test::TempFolder folder;
   Plan plan = testing::build_plan({});
-  std::string where = (folder.path / "deep" / "a.plan").string();
+  std::string where = (folder.path() / "deep" / "a.plan").string();
   REQUIRE(plan::write_plan(plan, where).has_value());
   REQUIRE(plan::write_plan(plan, where).has_value());  // over the old one
   auto back = plan::read_plan(where);
@@ -89,9 +85,9 @@ TEST_CASE("a plan is written to its folder and read back, and its hash follows i
 }
 
 TEST_CASE("what is no folder, or no plan, is said") {
-  Folder folder;
-  std::filesystem::create_directories(folder.path / "plan.pb");
-  CHECK_THAT(plan::read_plan(folder.path.string()).error().message, Catch::Contains("is not a file"));
+  const test::TempFolder folder;
+  std::filesystem::create_directories(folder.path() / "plan.pb");
+  CHECK_THAT(plan::read_plan(folder.path().string()).error().message, Catch::Contains("is not a file"));
   CHECK_THAT(plan::read_plan("/nowhere").error().message, Catch::Contains("there is no plan at"));
   CHECK_THAT(plan::write_plan(Plan(), "/proc/x").error().message, Catch::Contains("cannot make the folder"));
   CHECK_THAT(error_of(""), Catch::Contains("is not a Piper plan"));

@@ -9,6 +9,7 @@
 
 #include "runtime/random.h"
 #include "tests/runtime/tiny_plan.h"
+#include "tests/temp_folder.h"
 
 namespace piper::runtime {
 
@@ -37,7 +38,7 @@ std::string raw(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-std::string write(const TestFolder& folder, const std::string& name, const std::string& bytes) {
+std::string write(const test::TempFolder& folder, const std::string& name, const std::string& bytes) {
   std::ofstream(folder.file(name), std::ios::binary) << bytes;
   return folder.file(name);
 }
@@ -68,7 +69,7 @@ void require_error(const plan::Plan& plan, const std::string& source, const std:
 }
 
 // A file with one i64 tensor per name, of zeros.
-std::string write_tensors(const TestFolder& folder, std::vector<TensorInfo> infos) {
+std::string write_tensors(const test::TempFolder& folder, std::vector<TensorInfo> infos) {
   std::sort(infos.begin(), infos.end(), stored_before);
   auto writer = SafetensorsWriter::create(folder.file("d.safetensors"), infos);
   REQUIRE(writer);
@@ -124,7 +125,7 @@ TEST_CASE("every epoch is another permutation of all samples") {
 }
 
 TEST_CASE("tokens come in windows, targets are one ahead") {
-  TestFolder folder;
+  test::TempFolder folder;
   const plan::Plan plan = token_plan(2, 100);
   const std::string path = write(folder, "t.bin", raw(counting(17)));
   auto data = Data::open(plan, path, false);
@@ -140,7 +141,7 @@ TEST_CASE("tokens come in windows, targets are one ahead") {
 }
 
 TEST_CASE("a step's samples do not depend on who asks, and an epoch has each once") {
-  TestFolder folder;
+  test::TempFolder folder;
   const plan::Plan plan = token_plan(4, 0);
   auto data = Data::open(plan, write(folder, "t.bin", raw(counting(12 * kLength + 1))), true);
   REQUIRE(data);
@@ -159,7 +160,7 @@ TEST_CASE("a step's samples do not depend on who asks, and an epoch has each onc
 }
 
 TEST_CASE("llm.c's files, 32-bit files and texts are tokens too") {
-  TestFolder folder;
+  test::TempFolder folder;
   std::vector<int32_t> header(256, 0);
   const std::vector<uint32_t> wide = {70000, 1, 2, 3, 4, 5, 6, 7, 8};
   header[0] = 20240801, header[1] = 7, header[2] = 9;
@@ -188,7 +189,7 @@ TEST_CASE("llm.c's files, 32-bit files and texts are tokens too") {
 }
 
 TEST_CASE("inputs that are known by name are filled beside tokens") {
-  TestFolder folder;
+  test::TempFolder folder;
   plan::Plan plan = token_plan(1, 0);
   plan.inputs.insert(plan.inputs.begin(), Input{"position_ids", DType::kI64, {kLength}});
   plan.inputs.push_back({"attention_mask", DType::kF32, {1, kLength}});
@@ -236,7 +237,7 @@ TEST_CASE("synthetic data has no end and stays in the vocabulary") {
 }
 
 TEST_CASE("wrong data is refused before the first step") {
-  TestFolder folder;
+  test::TempFolder folder;
   const plan::Plan plan = token_plan(2, 100);
   require_error(plan, "", "no data given");
   require_error(plan, folder.file("none.bin"), "none.bin");

@@ -16,6 +16,7 @@
 #include "runtime/worker.h"
 #include "tests/runtime/ranks.h"
 #include "tests/runtime/tiny_plan.h"
+#include "tests/temp_folder.h"
 
 namespace piper::runtime {
 
@@ -137,7 +138,7 @@ Reference reference(const plan::Plan& plan, const Samples& data, const Weights& 
 // Trains by `plan` and compares losses, norms and weights with the reference.
 void require_reference(const plan::Plan& plan, bool rendezvous = false, bool delays = false) {
   constexpr int64_t kSteps = 4;
-  TestFolder folder;
+  test::TempFolder folder;
   const Samples data = make_samples();
   write_file(folder.file("data.safetensors"), data);
   RunOptions options;
@@ -199,7 +200,7 @@ TEST_CASE("ranks that send each other activations and gradients train as one") {
 }
 
 TEST_CASE("the same plan gives the same bits, whatever the timing and the number of threads") {
-  TestFolder folder;
+  test::TempFolder folder;
   write_file(folder.file("data.safetensors"), make_samples());
   plan::Plan plan = linear_plan_base(6, 2);
   plan.optimizer.kind = plan::OptimizerKind::kAdamW;
@@ -220,7 +221,7 @@ TEST_CASE("the same plan gives the same bits, whatever the timing and the number
 }
 
 TEST_CASE("a step with a gradient that is not finite is skipped as if it had not been") {
-  TestFolder folder;
+  test::TempFolder folder;
   plan::Plan plan = linear_plan_base(6, 1);
   plan.optimizer.kind = plan::OptimizerKind::kAdamW;
   plan.optimizer.eps = 1e-3;
@@ -253,7 +254,7 @@ TEST_CASE("a step with a gradient that is not finite is skipped as if it had not
 }
 
 TEST_CASE("non-finite gradients stop a run that does not skip, and any run after ten steps") {
-  TestFolder folder;
+  test::TempFolder folder;
   Samples bad = make_samples();
   for (float& x : bad.x) x = std::numeric_limits<float>::infinity();
   write_file(folder.file("bad.safetensors"), bad);
@@ -299,7 +300,7 @@ TEST_CASE("a loss without valid elements counts as zero") {
 }
 
 TEST_CASE("an instruction that fails stops every rank and is named") {
-  TestFolder folder;
+  test::TempFolder folder;
   // Rank 0 waits for what rank 1 cannot load: a token outside the vocabulary.
   plan::Plan plan;
   plan.batch = 1;
@@ -364,7 +365,7 @@ TEST_CASE("a kernel that this build lacks is named with its place in the model")
 }
 
 TEST_CASE("gradients are saved before clipping, traces and metrics as the run was") {
-  TestFolder folder;
+  test::TempFolder folder;
   plan::Plan plan = linear_plan_base(6, 2);
   plan.clip_norm = 1e-3;
   add_split_programs(&plan, {2, 4});
@@ -412,7 +413,7 @@ TEST_CASE("gradients are saved before clipping, traces and metrics as the run wa
 }
 
 TEST_CASE("weights come from the model file and are saved in the layout that their names stand for") {
-  TestFolder folder;
+  test::TempFolder folder;
   const std::string path = "models/mlp/mlp.onnx";
   auto reader = frontend::InitializerReader::open(path);
   REQUIRE(reader);

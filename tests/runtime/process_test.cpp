@@ -10,6 +10,7 @@
 #include "runtime/random.h"
 #include "runtime/safetensors.h"
 #include "tests/runtime/tiny_plan.h"
+#include "tests/temp_folder.h"
 
 namespace piper::runtime {
 
@@ -39,7 +40,7 @@ std::vector<float> trained_weights(const std::string& folder) {
 
 // Trains a plan in threads and in processes; everything must be equal.
 void require_same(const plan::Plan& plan) {
-  TestFolder folder;
+  test::TempFolder folder;
   write_samples(folder.file("data.safetensors"), 24);
   REQUIRE(plan::write_plan(plan, folder.file("plan")));
   std::vector<RunSummary> summaries;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tests/runtime/tiny_plan.h"
+#include "tests/temp_folder.h"
 
 namespace piper::runtime {
 
@@ -27,7 +28,7 @@ void require_error(const std::vector<std::byte>& bytes, const std::string& part)
 }  // namespace
 
 TEST_CASE("a file is read as it was written") {
-  TestFolder folder;
+  test::TempFolder folder;
   const std::string path = folder.file("a.safetensors");
   const double wide[] = {1, 2};
   const float narrow[] = {3, 4, 5, 6, 7, 8};
@@ -52,7 +53,7 @@ TEST_CASE("a file is read as it was written") {
 }
 
 TEST_CASE("a writer that does not finish leaves the old file and nothing else") {
-  TestFolder folder;
+  test::TempFolder folder;
   const std::string path = folder.file("a.safetensors");
   const float value = 1;
   for (bool finish : {true, false}) {

@@ -307,20 +307,4 @@ inline void add_split_programs(plan::Plan* plan, const std::vector<int64_t>& cou
   }
 }
 
-// A folder for the files of a test, removed at its end.
-class TestFolder {
- public:
-  TestFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "piper_test_XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~TestFolder() { std::filesystem::remove_all(path_); }
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
-
 }  // namespace piper::runtime

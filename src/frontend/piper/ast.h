@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -136,6 +137,7 @@ struct Statement {
 
 struct File {
   std::vector<Statement> statements;
+  std::map<std::string, int> words;  // how often each word stands in the text, comments aside
 };
 
 }  // namespace piper::frontend::ast

@@ -492,6 +492,9 @@ std::optional<ast::File> parse_file(int32_t file, Diagnostics& diagnostics) {
   auto build = [](Text& text) {
     ast::File tree;
     for (P::StatementContext* s : text.parser().file()->statement()) tree.statements.push_back(text.builder().statement(s));
+    for (const antlr4::Token* token : text.tokens().getTokens()) {
+      if (token->getChannel() == antlr4::Token::DEFAULT_CHANNEL) tree.words[token->getText()]++;
+    }
     return tree;
   };
   return parse_with(file, diagnostics, build, report_all);

@@ -376,6 +376,26 @@ struct StrategyLoader::Impl {
     }
   }
 
+  // What the strategy defines and says nowhere else. A word that is also a tag or a clause counts as a use: nothing that is
+  // used is ever reported.
+  void warn_of_unused() {
+    const auto only_defines = [](const ast::Statement& s) {
+      return std::holds_alternative<ast::Use>(s.node) || std::holds_alternative<ast::Let>(s.node) || std::holds_alternative<ast::Fn>(s.node);
+    };
+    const auto& all = main->file.statements;
+    if (std::all_of(all.begin(), all.end(), only_defines)) return;  // a library, for others to use
+    const auto check = [&](const char* what, const ast::Name& name) {
+      if (main->file.words.at(name.text) > 1) return;
+      diagnostics.report(Code::W0202, name.span, fmt::format("the {} `{}` is never used", what, name.text));
+    };
+    for (const ast::Statement& s : main->file.statements) {
+      if (const auto* let = std::get_if<ast::Let>(&s.node)) check("value", let->name);
+      if (const auto* fn = std::get_if<ast::Fn>(&s.node)) check("function", fn->name);
+      if (const auto* param = std::get_if<ast::Param>(&s.node)) check("parameter", param->name);
+      if (const auto* use = std::get_if<ast::Use>(&s.node)) check("library", use->name);
+    }
+  }
+
   // Names in the strategy that must be the model's.
   void check_names(const ir::Model& model, const ir::Strategy& strategy) {
     std::vector<std::string> outputs, params;
@@ -444,6 +464,7 @@ bool StrategyLoader::evaluate_body(const ir::Model* model, const std::function<d
     DirectiveEvaluator directives(s.evaluator, s.diagnostics, strategy);
     for (const ast::Statement& statement : s.main->file.statements) directives.run(statement, *s.main, nullptr);
     s.unused_values();
+    if (!s.diagnostics.has_errors()) s.warn_of_unused();
     if (model) s.check_names(*model, strategy);
   });
   return s.diagnostics.error_count() == before;

@@ -14,24 +14,6 @@ namespace piper::test {
 
 using ::onnx::TensorProto;
 
-TempFolder::TempFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "piper-onnx-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) == nullptr)
-    throw std::runtime_error("cannot make a temporary folder");
-  path_ = pattern;
-}
-
-TempFolder::~TempFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-std::string TempFolder::write(const std::string& name, const std::string& bytes) const {
-  std::filesystem::create_directories(std::filesystem::path(file(name)).parent_path());
-  std::ofstream(file(name), std::ios::binary) << bytes;
-  return file(name);
-}
-
 GraphBuilder::GraphBuilder(int opset, int ir_version) {
   model_.set_ir_version(ir_version);
   model_.set_producer_name("test");

@@ -1,4 +1,4 @@
-// Small ONNX models for tests, written node by node; and a folder that goes away with the test.
+// Small ONNX models for tests, written node by node.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,9 @@
 
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/proto.h"
+#include "tests/temp_folder.h"
 
 namespace piper::test {
-
-class TempFolder {
- public:
-  TempFolder();
-  ~TempFolder();
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
-  // Writes a file and returns its path.
-  std::string write(const std::string& name, const std::string& bytes) const;
-
- private:
-  std::string path_;
-};
 
 using Dim = std::variant<int64_t, std::string>;  // a number or a symbol; "?" is neither
 
