@@ -1,5 +1,5 @@
 // ONNX operators that are made of canonical ops when they are imported: each is exact, and its gradient follows from its
-// parts. Activations besides the fused ones of unary/, group and instance normalisation, OneHot.
+// parts. Losses, activations besides the fused ones of unary/, group and instance normalisation, OneHot.
 
 #include "ops/composed.h"
 
@@ -7,6 +7,7 @@
 
 #include "ops/einsum.h"
 #include "ops/import_helpers.h"
+#include "ops/loss_import.h"
 
 namespace piper::ops {
 
@@ -234,12 +235,14 @@ const std::vector<ImportRule>& composed_rules() {
       {"InstanceNormalization", "", kFirst, kLast, import_instance_norm},
       {"LeakyRelu", "", kFirst, kLast, import_leaky_relu},
       {"Mish", "", 18, kLast, import_mish},
+      {"NegativeLogLikelihoodLoss", "", kFirst, kLast, import_negative_log_likelihood},
       {"OneHot", "", kFirst, kLast, import_one_hot},
       {"PRelu", "", kFirst, kLast, import_prelu},
       {"Selu", "", kFirst, kLast, import_selu},
       {"Shrink", "", kFirst, kLast, import_shrink},
       {"Sign", "", kFirst, kLast, import_sign},
       {"Sinh", "", kFirst, kLast, import_sinh},
+      {"SoftmaxCrossEntropyLoss", "", kFirst, kLast, import_softmax_cross_entropy},
       {"Softsign", "", kFirst, kLast, import_softsign},
       {"Tan", "", kFirst, kLast, import_tan},
       {"ThresholdedRelu", "", kFirst, kLast, import_thresholded_relu},

@@ -2,7 +2,6 @@
 // and the gradient of weight * sum / count. The count is that of the whole batch, so it is an input of the gradient.
 
 #include "ops/import_helpers.h"
-#include "ops/loss_import.h"
 #include "ops/op.h"
 
 namespace piper::ops {
@@ -68,8 +67,6 @@ extern const OpDef kCrossEntropyLossOp{
     .gradient = nullptr,
     .why_no_gradient = kSeed,
     .flops = flops_of_logits,
-    .imports = {{"SoftmaxCrossEntropyLoss", "", kFirstOpset, kLastOpset, import_softmax_cross_entropy},
-                {"NegativeLogLikelihoodLoss", "", kFirstOpset, kLastOpset, import_negative_log_likelihood}},
     .accumulates = 1,
 };
 extern const OpDef kCrossEntropyGradOp{
