@@ -17,7 +17,6 @@ struct Context {
 };
 
 constexpr int kExitUser = 1;
-constexpr int kExitUsage = 2;
 
 #define PIPER_COMMANDS(X) X(check) X(compile) X(explain) X(fmt) X(init) X(inspect) X(launch) X(show) X(verify) X(worker)
 #define PIPER_DECLARE(name) void register_##name(CLI::App& app, Context& context);

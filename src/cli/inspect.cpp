@@ -66,12 +66,16 @@ void run(const Options& options, Context& context) {
   const inspect::Inspection inspection = model
                                              ? inspect::inspect_model(options.model, *model, notes, strategy.train.loss)
                                              : inspect::inspect_sketch(options.model, notes);
-  fmt::print("{}", options.json ? inspect::inspect_json(inspection) : inspect::inspect_text(inspection, options.show));
-  if (model && !options.strategy.empty() && !options.json) {
+  std::optional<inspect::StrategyFacts> facts;
+  if (model && !options.strategy.empty()) {
     const auto flops = [&](ir::OpId op) { return ops::flops_of(*model, model->op(op), 1); };
-    if (loader.evaluate_body(&*model, flops, strategy) && !diagnostics.has_errors()) {
-      fmt::print("\n{}", inspect::inspect_strategy(*model, strategy, options.show.style, diagnostics));
-    }
+    if (loader.evaluate_body(&*model, flops, strategy) && !diagnostics.has_errors()) facts = inspect::strategy_facts(*model, strategy, diagnostics);
+  }
+  if (options.json) {
+    fmt::print("{}", inspect::inspect_json(inspection, facts ? &*facts : nullptr));
+  } else {
+    fmt::print("{}", inspect::inspect_text(inspection, options.show));
+    if (facts) fmt::print("\n{}", inspect::strategy_text(*model, *facts, options.show.style));
   }
   std::fflush(stdout);
   report(diagnostics, context);

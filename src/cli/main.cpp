@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 
 #include "cli/cli.h"
+#include "support/render.h"
 
 namespace piper::cli {
 
@@ -18,27 +20,26 @@ bool wants_color(int fd) {
 
 bool Context::color() const { return wants_color(STDERR_FILENO); }
 
-bool report(const support::Diagnostics& diagnostics, Context& context) {
+static support::Diagnostics::Format format_of(const Context& context) {
   using Format = support::Diagnostics::Format;
-  const Format format = context.message_format == "short"  ? Format::kShort
-                        : context.message_format == "json" ? Format::kJson
-                                                           : Format::kHuman;
-  const std::string text = diagnostics.render(format, format == Format::kHuman && context.color());
+  return context.message_format == "short" ? Format::kShort : context.message_format == "json" ? Format::kJson : Format::kHuman;
+}
+
+bool report(const support::Diagnostics& diagnostics, Context& context) {
+  const std::string text = diagnostics.render(format_of(context), context.color());
   std::fwrite(text.data(), 1, text.size(), stderr);
   if (diagnostics.has_errors()) context.exit_code = kExitUser;
   return !diagnostics.has_errors();
 }
 
 void report(const support::Error& error, Context& context) {
-  const bool color = context.color();
-  std::fprintf(stderr, "%serror%s: %s\n", color ? "\033[1;31m" : "", color ? "\033[0m" : "", error.message.c_str());
-  if (!error.help.empty()) std::fprintf(stderr, "  = help: %s\n", error.help.c_str());
+  const std::string text = support::render_error(error, format_of(context), context.color());
+  std::fwrite(text.data(), 1, text.size(), stderr);
   context.exit_code = static_cast<int>(error.kind);
 }
 
-// An error for the first option that neither the subcommand nor `piper` has, with the one that was meant; "" when there is
-// none.
-static std::string unknown_option(const CLI::App& app, const CLI::App* sub, int argc, char** argv) {
+// The first option that neither the subcommand nor `piper` has, with the one that was meant; nothing when there is none.
+static std::optional<support::Error> unknown_option(const CLI::App& app, const CLI::App* sub, int argc, char** argv) {
   std::vector<std::string> known;
   for (const CLI::App* owner : {&app, sub}) {
     if (!owner) continue;
@@ -51,9 +52,28 @@ static std::string unknown_option(const CLI::App& app, const CLI::App* sub, int 
     if (word == "--") break;
     if (!word.starts_with("--") || std::find(known.begin(), known.end(), name) != known.end()) continue;
     const std::string meant = support::did_you_mean(name, known);
-    return "error: unknown option `" + name + "`\n" + (meant.empty() ? "" : "  = help: did you mean `" + meant + "`?\n");
+    return support::Error{support::ErrorKind::kUsage, "unknown option `" + name + "`", meant.empty() ? "" : "did you mean `" + meant + "`? "};
   }
-  return "";
+  return std::nullopt;
+}
+
+// What is wrong with a command line that CLI11 cannot read.
+static support::Error usage_error(const CLI::App& app, const CLI::ParseError& e, int argc, char** argv) {
+  support::Error error{support::ErrorKind::kUsage, e.what(), ""};
+  const CLI::App* sub = app.get_subcommands().empty() ? nullptr : app.get_subcommands().front();
+  // An unknown word is most often a misspelt subcommand.
+  if (argc > 1 && app.get_subcommands().empty() && argv[1][0] != '-') {
+    std::vector<std::string> names;
+    for (const CLI::App* sub : app.get_subcommands({})) names.push_back(sub->get_name());
+    const std::string meant = support::did_you_mean(argv[1], names);
+    error.message = "unknown command `" + std::string(argv[1]) + "`";
+    error.help = meant.empty() ? "" : "did you mean `" + meant + "`? ";
+  } else if (const auto unknown = unknown_option(app, sub, argc, argv)) {
+    error = *unknown;
+  }
+  const std::string command = sub ? "piper " + sub->get_name() : "piper";
+  error.help += "`" + command + " --help` lists the " + (sub ? "options" : "commands");
+  return error;
 }
 
 }  // namespace piper::cli
@@ -77,24 +97,12 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& e) {
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    // An unknown word is most often a misspelt subcommand.
-    std::vector<std::string> names;
-    for (const CLI::App* sub : app.get_subcommands({})) names.push_back(sub->get_name());
-    if (argc > 1 && app.get_subcommands().empty() && argv[1][0] != '-') {
-      std::fprintf(stderr, "error: unknown command `%s`\n", argv[1]);
-      const std::string meant = piper::support::did_you_mean(argv[1], names);
-      if (!meant.empty()) std::fprintf(stderr, "  = help: did you mean `%s`?\n", meant.c_str());
-      return kExitUsage;
+    // The option is not in the context when reading stopped before it.
+    for (int i = 1; i < argc; i++) {
+      const std::string word = argv[i];
+      if (word.rfind("--message-format=", 0) == 0) context.message_format = word.substr(word.find('=') + 1);
     }
-    const CLI::App* sub = app.get_subcommands().empty() ? nullptr : app.get_subcommands().front();
-    const std::string unknown = unknown_option(app, sub, argc, argv);
-    if (!unknown.empty()) {
-      std::fprintf(stderr, "%s", unknown.c_str());
-    } else {
-      std::fprintf(stderr, "error: %s\n", e.what());
-    }
-    std::fprintf(stderr, "  = help: `piper%s%s --help` lists the options\n", sub ? " " : "", sub ? sub->get_name().c_str() : "");
-    return kExitUsage;
+    report(usage_error(app, e, argc, argv), context);
   }
   return context.exit_code;
 }

@@ -8,6 +8,7 @@
 
 #include "frontend/onnx/import.h"
 #include "inspect/loss_guess.h"
+#include "inspect/strategy_facts.h"
 #include "inspect/table.h"
 #include "ir/model.h"
 #include "ir/strategy.h"
@@ -39,13 +40,12 @@ struct InspectOptions {
 
 // Tables; the same model gives the same text.
 std::string inspect_text(const Inspection& inspection, const InspectOptions& options);
-// The same facts as one JSON object, two spaces of indent; docs/inspect.md has its keys.
-std::string inspect_json(const Inspection& inspection);
+// The same facts as one JSON object, two spaces of indent, with those of a strategy if there is one; docs/inspect.md has its
+// keys.
+std::string inspect_json(const Inspection& inspection, const StrategyFacts* strategy = nullptr);
 
-// What a strategy makes of the model: tags by module, adopted operations, chunks with their cost, placements.
-// Problems of the strategy are reported, and what was done before them is shown.
-std::string inspect_strategy(const ir::Model& model, const ir::Strategy& strategy, const Style& style,
-                             support::Diagnostics& diagnostics);
+// What a strategy makes of the model, as tables: tags by module, adopted operations, chunks with their cost, placements.
+std::string strategy_text(const ir::Model& model, const StrategyFacts& facts, const Style& style);
 
 // Parameters that several modules read, with the modules.
 struct Tie {

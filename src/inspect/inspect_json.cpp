@@ -96,9 +96,32 @@ Json totals_json(const Inspection& in, const Module& root) {
   return json;
 }
 
+Json chunk_json(const ChunkFacts& chunk) {
+  return {{"name", chunk.name},
+          {"ops", chunk.cost.ops},
+          {"parameters", chunk.parameters},
+          {"forward_flops_per_sample", chunk.cost.forward},
+          {"backward_flops_per_sample", chunk.cost.backward},
+          {"saved_bytes_per_sample", chunk.cost.saved}};
+}
+
+Json strategy_json(const StrategyFacts& facts) {
+  Json json = {{"tags", Json::array()}, {"adopted", Json::array()}, {"chunks", Json::array()}, {"devices", Json::array()}};
+  for (const auto& [path, tags] : facts.tags) json["tags"].push_back({{"path", path}, {"tags", tags}});
+  for (const Adoption& row : facts.adopted)
+    json["adopted"].push_back({{"path", row.path}, {"operations", row.kinds}, {"by", row.regions}, {"because", row.why}});
+  for (const ChunkFacts& chunk : facts.chunks) {
+    Json entry = chunk_json(chunk);
+    entry["placed_on"] = chunk.places;
+    json["chunks"].push_back(std::move(entry));
+  }
+  for (const ChunkFacts& device : facts.devices) json["devices"].push_back(chunk_json(device));
+  return json;
+}
+
 }  // namespace
 
-std::string inspect_json(const Inspection& in) {
+std::string inspect_json(const Inspection& in, const StrategyFacts* strategy) {
   const ir::Model& model = *in.model;
   const Module root = module_tree(model, in.saved, in.typed);
   Json json = {{"producer", model.producer},
@@ -139,6 +162,7 @@ std::string inspect_json(const Inspection& in) {
   for (const ir::Op& op : model.ops) counts[op.kind]++;
   json["operations"] = counts;
   json["totals"] = totals_json(in, root);
+  if (strategy != nullptr) json["strategy"] = strategy_json(*strategy);
   return json.dump(2) + "\n";
 }
 

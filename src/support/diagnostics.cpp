@@ -122,6 +122,21 @@ std::string Diagnostics::render(Format format, bool color) const {
   return out;
 }
 
+std::string render_error(const Error& error, Diagnostics::Format format, bool color) {
+  if (format == Diagnostics::Format::kJson) {
+    std::vector<std::string> helps;
+    if (!error.help.empty()) helps.push_back(error.help);
+    const nlohmann::ordered_json none = nlohmann::ordered_json::array();
+    const nlohmann::ordered_json object = {{"severity", "error"}, {"code", nullptr}, {"title", nullptr}, {"message", error.message},
+                                           {"span", nullptr},     {"labels", none},  {"notes", none},    {"help", helps}};
+    return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  }
+  if (format == Diagnostics::Format::kShort) return printable("error: " + error.message) + "\n";
+  const std::string head = color ? "\033[1;31merror\033[0m: " : "error: ";
+  const std::string help = error.help.empty() ? "" : "  = help: " + printable(error.help) + "\n";
+  return head + printable(error.message) + "\n" + help;
+}
+
 namespace {
 
 // Edit distance with swaps of neighbours, abandoned above `limit`.

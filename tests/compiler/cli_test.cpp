@@ -12,6 +12,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <nlohmann/json.hpp>
 #include <sys/socket.h>
 
 #include "tests/temp_folder.h"
@@ -25,7 +26,7 @@ struct Output {
   std::string text;
 };
 
-Output piper(const std::string& arguments) {
+Output run_piper(const std::string& arguments) {
   Output out;
   std::FILE* pipe = popen(fmt::format("'{}' {} 2>&1 </dev/null", PIPER_BINARY, arguments).c_str(), "r");
   std::array<char, 4096> chunk;
@@ -35,7 +36,7 @@ Output piper(const std::string& arguments) {
 }
 
 void expect(const std::string& arguments, int code, const std::vector<std::string>& parts) {
-  const Output out = piper(arguments);
+  const Output out = run_piper(arguments);
   INFO(arguments << "\n" << out.text);
   CHECK(out.code == code);
   for (const std::string& part : parts) {
@@ -195,4 +196,58 @@ TEST_CASE("inspect, show, verify and explain answer") {
   expect("explain E9999", 1, {"there is no code"});
   expect("check strategies/1f1b.piper", 0, {"no errors"});
   expect("check strategies/1f1b.piper models/gpt_tiny/gpt_tiny.onnx", 0, {"no errors"});
+}
+
+TEST_CASE("the help of every command is what it was") {
+  const std::string golden = "tests/golden/help.txt";
+  std::string all;
+  for (const char* command : {"", "check", "compile", "explain", "fmt", "init", "inspect", "launch", "show", "verify"}) {
+    const Output out = run_piper(fmt::format("{}{}--help", command, *command ? " " : ""));
+    REQUIRE(out.code == 0);
+    all += fmt::format("$ piper {}{}--help\n{}\n", command, *command ? " " : "", out.text);
+  }
+  if (std::getenv("PIPER_UPDATE_GOLDEN") != nullptr) write(golden, all);
+  CHECK(all == read(golden));
+}
+
+TEST_CASE("every kind of error has the form that was asked for") {
+  const piper::test::TempFolder folder;
+  const std::string bad = folder.write("bad.piper", "mesh dev[dp = 2]\nreplicate all() over pd\n");
+  const auto check_json = [&](const std::string& arguments, int code, bool has_code) {
+    const Output out = run_piper(arguments + " --message-format=json");
+    INFO(arguments << "\n" << out.text);
+    CHECK(out.code == code);
+    const auto json = nlohmann::json::parse(out.text, nullptr, false);
+    REQUIRE(json.is_object());
+    CHECK(json["severity"] == "error");
+    CHECK(json["code"].is_string() == has_code);
+    CHECK(json["message"].is_string());
+  };
+  check_json(fmt::format("check '{}'", bad), 1, true);
+  check_json("show nothing.plan", 1, false);
+  check_json("explain E9999", 1, false);
+  check_json("compil x y", 2, false);
+  check_json("launch --step 3 x.plan", 2, false);
+  expect(fmt::format("check '{}' --message-format=short", bad), 1, {":2:22: error[E0303]: "});
+  expect("show nothing.plan --message-format short", 1, {"error: there is no plan at"});
+}
+
+TEST_CASE("inspect gives a strategy's facts as JSON, too") {
+  const Output out = run_piper("inspect models/bert_tiny/bert_tiny.onnx --strategy strategies/1f1b.piper --json");
+  REQUIRE(out.code == 0);
+  const auto json = nlohmann::json::parse(out.text)["strategy"];
+  REQUIRE(json["chunks"].size() == 3);
+  CHECK(json["chunks"][0]["placed_on"] == std::vector<std::string>{"pp=0"});
+  REQUIRE(json["devices"].size() == 2);
+  double share = 0, whole = 0;
+  for (const auto& chunk : json["chunks"]) whole += chunk["forward_flops_per_sample"].get<double>();
+  for (const auto& device : json["devices"]) share += device["forward_flops_per_sample"].get<double>();
+  CHECK(share == whole);
+  CHECK(json["devices"][0]["parameters"].get<int64_t>() + json["devices"][1]["parameters"].get<int64_t>() == 28096 + 28640);
+  REQUIRE(json["adopted"].size() == 1);
+  CHECK(json["adopted"][0]["by"] == std::vector<std::string>{"stage=0", "stage=1"});
+  CHECK(json["adopted"][0]["operations"].size() == 4);
+  const auto layer = std::find_if(json["tags"].begin(), json["tags"].end(), [](const auto& row) { return row["path"] == "layer.3"; });
+  REQUIRE(layer != json["tags"].end());
+  CHECK((*layer)["tags"] == std::vector<std::string>{"stage=1"});
 }
