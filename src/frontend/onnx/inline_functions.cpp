@@ -12,9 +12,11 @@ using ::onnx::NodeProto;
 
 namespace {
 
-// The name of a function's attribute reference and its default value are in fields newer than the
-// installed schema.
+// These are fields newer than the installed schema: default values of a function's attributes.
 constexpr int kFunctionAttributeDefaults = 11;
+// Functions of one name are told apart by a third part (IR 10), which a call names too.
+constexpr int kFunctionOverload = 13;
+constexpr int kNodeOverload = 8;
 constexpr int kMaxDepth = 32;
 
 std::map<std::string, AttributeProto> attribute_defaults(const FunctionProto& function) {
@@ -35,7 +37,7 @@ class Inliner {
   Inliner(const ::onnx::ModelProto& model, std::vector<SourceNode>* out,
           support::Diagnostics& diagnostics)
       : out_(out), diagnostics_(diagnostics) {
-    for (const FunctionProto& f : model.functions()) functions_[{f.domain(), f.name()}] = &f;
+    for (const FunctionProto& f : model.functions()) functions_[{f.domain(), f.name(), unknown_string(f, kFunctionOverload)}] = &f;
     for (const auto& import : model.opset_import())
       opsets_[import.domain()] = static_cast<int>(import.version());
   }
@@ -49,7 +51,7 @@ class Inliner {
 
  private:
   bool add(const NodeProto& node, const std::map<std::string, int>& opsets, int depth) {
-    auto it = functions_.find({node.domain(), node.op_type()});
+    auto it = functions_.find({node.domain(), node.op_type(), unknown_string(node, kNodeOverload)});
     if (it == functions_.end() || node.domain() == "piper") {
       SourceNode source;
       source.proto = node;
@@ -130,7 +132,7 @@ class Inliner {
     }
   }
 
-  std::map<std::pair<std::string, std::string>, const FunctionProto*> functions_;
+  std::map<std::tuple<std::string, std::string, std::string>, const FunctionProto*> functions_;  // domain, name, overload
   std::map<std::string, int> opsets_;
   std::vector<SourceNode>* out_;
   support::Diagnostics& diagnostics_;

@@ -19,6 +19,17 @@ constexpr int kValueInfoMetadata = 4;
 constexpr int kTensorMetadata = 16;
 constexpr int kGraphMetadata = 16;
 
+// The string in field `field` of `message` that the installed schema does not know; "" when absent.
+inline std::string unknown_string(const google::protobuf::Message& message, int field) {
+  std::string text;
+  const auto& unknown = message.GetReflection()->GetUnknownFields(message);
+  for (int i = 0; i < unknown.field_count(); i++) {
+    const auto& entry = unknown.field(i);
+    if (entry.number() == field && entry.type() == google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED) text = entry.length_delimited();
+  }
+  return text;
+}
+
 // The value of `key` among the metadata in unknown field `field` of `message`; "" when absent.
 template <class Message>
 std::string metadata(const Message& message, int field, const std::string& key) {

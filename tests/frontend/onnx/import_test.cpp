@@ -164,6 +164,34 @@ TEST_CASE("functions of the model are inlined, with attributes and defaults", "[
   CHECK(model.ops[0].path == "block.Shifted");
 }
 
+TEST_CASE("functions of one name are told apart by their overload", "[import]") {
+  constexpr int kNodeOverload = 8, kFunctionOverload = 13;
+  const auto set = [](::google::protobuf::Message& message, int field, const std::string& text) {
+    message.GetReflection()->MutableUnknownFields(&message)->AddLengthDelimited(field)->assign(text);
+  };
+  GraphBuilder g;
+  std::string x = g.input("x", {"batch", 3});
+  for (const char* overload : {"second", "first"}) {
+    x = g.node("Act", {x});
+    g.last_node().set_domain("local");
+    set(g.last_node(), kNodeOverload, overload);
+  }
+  g.output(x);
+  for (const auto& [overload, op] : {std::pair("first", "Relu"), std::pair("second", "Neg")}) {
+    auto* f = g.proto().add_functions();
+    f->set_name("Act");
+    f->set_domain("local");
+    set(*f, kFunctionOverload, overload);
+    f->add_input(std::string("a"));
+    f->add_output(std::string("b"));
+    auto* node = f->add_node();
+    node->set_op_type(op);
+    node->add_input(std::string("a"));
+    node->add_output(std::string("b"));
+  }
+  CHECK(first_output(g, {1, -2, 3}) == std::vector<double>{0, 2, 0});
+}
+
 TEST_CASE("a function that calls itself is refused", "[import]") {
   GraphBuilder g;
   g.output(g.node("F", {g.input("x", {"batch", 3})}));
