@@ -67,7 +67,7 @@ void run(const Options& options, Context& context) {
                                              ? inspect::inspect_model(options.model, *model, notes, strategy.train.loss)
                                              : inspect::inspect_sketch(options.model, notes);
   std::optional<inspect::StrategyFacts> facts;
-  if (model && !options.strategy.empty()) {
+  if (model && !options.strategy.empty() && loader.has_train()) {
     const auto flops = [&](ir::OpId op) { return ops::flops_of(*model, model->op(op), 1); };
     if (loader.evaluate_body(&*model, flops, strategy) && !diagnostics.has_errors()) facts = inspect::strategy_facts(*model, strategy, diagnostics);
   }

@@ -251,3 +251,13 @@ TEST_CASE("inspect gives a strategy's facts as JSON, too") {
   REQUIRE(layer != json["tags"].end());
   CHECK((*layer)["tags"] == std::vector<std::string>{"stage=1"});
 }
+
+TEST_CASE("a strategy without a train block only says how inspect reads a model") {
+  const piper::test::TempFolder folder;
+  const std::string file = folder.write("a.piper", "treat \"**.wpe.weight\" as constant\n");
+  const Output out = run_piper(fmt::format("inspect {} --json --strategy '{}'", kModel, file));
+  CHECK(out.code == 0);
+  const auto json = nlohmann::json::parse(out.text);
+  CHECK_FALSE(json.contains("strategy"));
+  CHECK(json["totals"]["trainable_elements"] == 53440 - 512);
+}

@@ -454,6 +454,11 @@ bool StrategyLoader::evaluate_header(ir::Strategy& strategy) {
   return s.diagnostics.error_count() == before;
 }
 
+bool StrategyLoader::has_train() const {
+  const auto& all = impl_->main->file.statements;
+  return std::any_of(all.begin(), all.end(), [](const ast::Statement& s) { return std::holds_alternative<ast::Train>(s.node); });
+}
+
 bool StrategyLoader::evaluate_body(const ir::Model* model, const std::function<double(ir::OpId)>& flops, ir::Strategy& strategy) {
   Impl& s = *impl_;
   const int before = s.diagnostics.error_count();

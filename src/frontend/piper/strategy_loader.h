@@ -29,6 +29,8 @@ class StrategyLoader {
   bool parse(const std::string& path);
   // Params, mesh, dims and the train block.
   bool evaluate_header(ir::Strategy& strategy);
+  // Whether the file trains: one without a `train` block only says how a model is read.
+  bool has_train() const;
   // Tags, then directives. Without a model, what depends on one is left out.
   bool evaluate_body(const ir::Model* model, const std::function<double(ir::OpId)>& flops, ir::Strategy& strategy);
 
