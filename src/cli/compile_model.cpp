@@ -11,6 +11,7 @@
 #include "frontend/onnx/import.h"
 #include "frontend/piper/strategy_loader.h"
 #include "ops/op.h"
+#include "passes/costs.h"
 #include "passes/pipeline.h"
 #include "support/strings.h"
 #include "verify/verify.h"
@@ -106,6 +107,12 @@ std::vector<std::string> summary_notes(const ir::TrainingDag& dag, const ir::Str
     if (std::any_of(dag.placements.begin(), dag.placements.end(), [&](const ir::Placement& p) { return ir::contains(dag.mesh, p, r); })) continue;
     notes.push_back(fmt::format("nothing is placed on rank {}, the first of the ranks that only wait", r));
     break;
+  }
+  if (const passes::Bubble bubble = passes::predicted_bubble(dag, strategy.train.batch); bubble.global >= 0.005) {
+    // Norm and finiteness are known to all before any update: until then no rank starts the next step.
+    notes.push_back(fmt::format("bubble {:.0f} % of the step, which ends with a barrier; {:.0f} % inside the ranks' work "
+                                "(from FLOPs, communication free)",
+                                100 * bubble.global, 100 * bubble.inner));
   }
   add_recompute_notes(dag, notes);
   for (size_t p = 0; p < dag.model.params.size(); ++p) {

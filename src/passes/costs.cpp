@@ -33,7 +33,8 @@ std::vector<double> node_costs(const ir::TrainingDag& dag, int64_t batch) {
   for (size_t i = 0; i < dag.nodes.size(); ++i) {
     const ir::Node& n = dag.nodes[i];
     if (n.kind != ir::NodeKind::kCompute) continue;
-    const double samples = static_cast<double>(cuts[static_cast<size_t>(n.microbatch)].count);
+    const double all = static_cast<double>(cuts[static_cast<size_t>(n.microbatch)].count);
+    const double samples = all / static_cast<double>(ir::data_degree(dag.mesh, dag.placements[n.placement.index()]));
     costs[i] = 1 + samples * per_sample(n);
   }
   return costs;

@@ -11,4 +11,12 @@ namespace piper::passes {
 // everything else.
 std::vector<double> node_costs(const ir::TrainingDag& dag, int64_t batch);
 
+// The idle part of the compute streams of a DAG with a compute order, over its devices: of the whole step (global), which
+// ends for all at once, and of the time between a device's first and last compute (inner). From FLOPs, with free
+// communication.
+struct Bubble {
+  double global = 0, inner = 0;
+};
+Bubble predicted_bubble(const ir::TrainingDag& dag, int64_t batch);
+
 }  // namespace piper::passes

@@ -8,6 +8,7 @@
 // torch.distributed.pipelining's lowering).
 #include <algorithm>
 
+#include "ir/shares.h"
 #include "passes/costs.h"
 #include "passes/pipeline.h"
 
@@ -100,6 +101,40 @@ void schedule(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
   dag.global_order = std::move(counts);
   for (const Event& e : events) dag.global_order.push_back(e.node);
   dag.global_order.insert(dag.global_order.end(), tail.begin(), tail.end());
+}
+
+Bubble predicted_bubble(const TrainingDag& dag, int64_t batch) {
+  const std::vector<double> costs = node_costs(dag, batch);
+  std::vector<double> starts;
+  const std::vector<double> ends = end_times(dag, costs, starts);
+  // By placement: the devices of one have equal work. What runs on a part of them is counted for all.
+  struct Stream {
+    double first = -1, last = 0, busy = 0;
+  };
+  std::vector<Stream> streams(dag.placements.size());
+  double step = 0;
+  for (NodeId id : dag.compute_order) {
+    const Node& n = dag.node(id);
+    if (n.pass == ir::Pass::kCount) continue;
+    step = std::max(step, ends[id.index()]);
+    for (size_t q = 0; q < streams.size(); ++q) {
+      if (!ir::overlap(dag.placements[n.placement.index()], dag.placements[q])) continue;
+      Stream& stream = streams[q];
+      if (stream.first < 0) stream.first = starts[id.index()];
+      stream.last = std::max(stream.last, ends[id.index()]);
+      stream.busy += costs[id.index()];
+    }
+  }
+  double devices = 0, busy = 0, inside = 0;
+  for (size_t q = 0; q < streams.size(); ++q) {
+    if (streams[q].first < 0) continue;
+    const double ranks = static_cast<double>(ir::data_degree(dag.mesh, dag.placements[q]));
+    devices += ranks;
+    busy += ranks * streams[q].busy;
+    inside += ranks * (streams[q].last - streams[q].first);
+  }
+  if (devices == 0 || step == 0) return {};
+  return {1 - busy / (devices * step), 1 - busy / inside};
 }
 
 }  // namespace piper::passes
