@@ -366,7 +366,7 @@ LoweredChunk ChunkLowering::finish(const std::vector<Call>& calls, std::string n
   for (const Call& call : calls) {
     if (call.op && !call.copy) flops += ops::flops_of(dag_.model, *call.op, 1);
   }
-  out.code.flops_per_sample = static_cast<int64_t>(flops);
+  out.code.flops_per_sample = static_cast<int64_t>(flops / static_cast<double>(std::max<int64_t>(1, chunk_.samples)));
   return out;
 }
 

@@ -102,7 +102,8 @@ class Lowering {
       plan::Param out;
       out.name = p.name;
       out.dtype = p.type.dtype;
-      out.shape = ir::at(p.type.shape, 1);
+      const auto divided = dag_.divided.find(ir::ParamId(static_cast<int64_t>(plan_.params.size())));
+      out.shape = ir::at(divided == dag_.divided.end() ? p.type.shape : divided->second.whole.shape, 1);
       out.trainable = p.trainable;
       const auto kept = dag_.statistics.find(ir::ParamId(static_cast<int64_t>(plan_.params.size())));
       out.statistics = kept != dag_.statistics.end();
@@ -287,9 +288,8 @@ class Lowering {
       }
       for (const GroupKey& key : tables[c].groups) entry.groups.push_back(group(key, r));
       for (const ShardKey& key : tables[c].shards) {
-        const ir::Bucket& bucket = dag_.buckets[key.bucket];
-        const int64_t count = bucket.elements / bucket.degree(key.depth);
-        entry.segments.push_back({ir::shard_index(dag_.mesh, bucket, key.depth, r) * count, count});
+        const ir::BucketPart part = ir::part_of(dag_.mesh, dag_.buckets[key.bucket], key.depth, r);
+        entry.segments.push_back({part.start, part.count});
       }
       for (PlacementId p : classes_.classes[c].placements) {
         const ir::Placement& placement = dag_.placements[p.index()];

@@ -50,11 +50,13 @@ int32_t ProgramBuilder::final_gradient(size_t bucket) {
 }
 
 int32_t ProgramBuilder::gathered(NodeId gather) {
-  return bucket_buffer(dag_.node(gather).bucket.index(), BufferKind::kParameter, fmt::format("gathered by {}", gather.value), 0, false);
+  return bucket_buffer(dag_.node(gather).bucket.index(), BufferKind::kParameter, fmt::format("gathered by {}", gather.value),
+                       dag_.buckets[dag_.node(gather).bucket.index()].depth(4), false);
 }
 
 int32_t ProgramBuilder::run_gradient(NodeId scatter) {
-  const int32_t b = bucket_buffer(dag_.node(scatter).bucket.index(), BufferKind::kGradient, fmt::format("grads for {}", scatter.value), 0, false);
+  const int32_t b = bucket_buffer(dag_.node(scatter).bucket.index(), BufferKind::kGradient, fmt::format("grads for {}", scatter.value),
+                                  dag_.buckets[dag_.node(scatter).bucket.index()].depth(4), false);
   if (!begun_.insert(scatter).second) return b;
   // Two at most: one that a reduction reads, and the next.
   emit_zero(b, dag_.buckets[dag_.node(scatter).bucket.index()].name + " grads", scatters_.size() >= 2 ? std::vector<int32_t>{scatters_[scatters_.size() - 2]} : std::vector<int32_t>{});
@@ -62,7 +64,7 @@ int32_t ProgramBuilder::run_gradient(NodeId scatter) {
 }
 
 BufferRange ProgramBuilder::bind_params(size_t bucket, Access access, const Node& node) {
-  if (dag_.buckets[bucket].depth(3) == 0) return whole(params_home(bucket), access);
+  if (!dag_.buckets[bucket].gathers()) return whole(params_home(bucket), access);
   for (NodeId in : node.inputs) {
     const Node& from = dag_.node(in);
     if (from.kind == NodeKind::kAllGather && from.bucket.index() == bucket && from.placement == node.placement) return whole(gathered(in), access);
@@ -72,7 +74,7 @@ BufferRange ProgramBuilder::bind_params(size_t bucket, Access access, const Node
 }
 
 BufferRange ProgramBuilder::bind_gradients(size_t bucket, Access access, NodeId id) {
-  if (dag_.buckets[bucket].depth(2) == 0) return whole(gradient_home(bucket), access);
+  if (!dag_.buckets[bucket].scatters()) return whole(gradient_home(bucket), access);
   const auto run = run_of_.find({id, BucketId(static_cast<int64_t>(bucket))});
   PIPER_CHECK(run != run_of_.end(), "a compute adds to a bucket in no run");
   return whole(run_gradient(run->second), access);
@@ -156,7 +158,7 @@ void ProgramBuilder::emit_reduce_scatter(NodeId id) {
   }
   const bool first = scattered_.insert(node.bucket).second;
   int32_t from = run_gradient(id), last = -1;
-  for (size_t stage = 0; stage < bucket.depth(2); ++stage) {
+  for (size_t stage = bucket.depth(4); stage < bucket.depth(2); ++stage) {
     const bool home = first && stage + 1 == bucket.depth(2);
     const int32_t to = home ? gradient_home(b)
                             : bucket_buffer(b, BufferKind::kGradient, fmt::format("grads of {}.{}", id.value, stage), stage + 1, false);
@@ -176,7 +178,7 @@ void ProgramBuilder::emit_all_gather(NodeId id) {
     for (NodeId in : node.inputs) {
       if (const auto it = last_of_.find(in); it != last_of_.end()) waits.push_back(it->second);
     }
-    emit_stage(id, Opcode::kAllGather, 0, params_home(b), gathered(id), std::move(waits));
+    emit_stage(id, Opcode::kAllGather, bucket.depth(4), params_home(b), gathered(id), std::move(waits));
     return;
   }
   int32_t from = master(b);

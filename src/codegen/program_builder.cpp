@@ -291,6 +291,51 @@ int32_t ProgramBuilder::emit_transfer(NodeId id, const TransferKey& key, int32_t
   return static_cast<int32_t>(s);
 }
 
+void ProgramBuilder::emit_all_to_all(NodeId id) {
+  const Node& node = dag_.node(id);
+  const ir::Exchange& e = dag_.exchanges[static_cast<size_t>(node.exchange)];
+  const auto range = [&](ValueId v, Access access) {
+    return tensor_range(boundary_buffer(v, node.microbatch, node.placement, BufferKind::kCommunication), dag_.model.value(v).type, access);
+  };
+  Instruction in;
+  in.opcode = Opcode::kAllToAll;
+  in.stream = stream(node.stream, StreamKind::kCollective, node.stream);
+  in.ranges = {range(e.from, Access::kRead), range(e.to, Access::kWrite)};
+  const ir::TensorType& type = dag_.model.value(e.from).type;
+  if (e.sent.valid()) {
+    in.ranges.push_back(range(e.sent, Access::kRead));
+    in.ranges.push_back(range(e.received, Access::kRead));
+    in.row_bytes = ir::num_elements(ir::Shape(type.shape.begin() + 1, type.shape.end())).constant * ir::dtype_size(type.dtype);
+  }
+  GroupKey key{{node.placement}, {}};
+  for (int axis : ir::spanned_axes(dag_.mesh, dag_.placements[node.placement.index()])) {
+    if (axis != e.axis) key.apart.push_back(axis);
+  }
+  in.group = group_index(key);
+  in.dtype = type.dtype;
+  in.microbatch = node.microbatch;
+  in.share = share_of(node.placement);
+  in.tag = id.value;
+  in.tensor = e.what;
+  in.source = sources_.add(node.span);
+  emit(std::move(in), throttle());
+}
+
+void ProgramBuilder::emit_wait_host(NodeId id) {
+  const Node& node = dag_.node(id);
+  const ir::Exchange& e = dag_.exchanges[static_cast<size_t>(node.exchange)];
+  Instruction in;
+  in.opcode = Opcode::kWaitHost;
+  in.stream = stream(node.stream, StreamKind::kCollective, node.stream);
+  in.ranges = {whole(boundary_buffer(e.to, node.microbatch, node.placement, BufferKind::kCommunication), Access::kRead)};
+  in.microbatch = node.microbatch;
+  in.share = share_of(node.placement);
+  in.limit = e.limit;
+  in.tensor = e.what;
+  in.source = sources_.add(node.span);
+  emit(std::move(in));
+}
+
 void ProgramBuilder::emit_node(NodeId id) {
   const Node& node = dag_.node(id);
   switch (node.kind) {
@@ -307,6 +352,12 @@ void ProgramBuilder::emit_node(NodeId id) {
       return;
     case NodeKind::kAllGather:
       if (mine(node.placement)) emit_all_gather(id);
+      return;
+    case NodeKind::kAllToAll:
+      if (mine(node.placement)) emit_all_to_all(id);
+      return;
+    case NodeKind::kWaitHost:
+      if (mine(node.placement)) emit_wait_host(id);
       return;
     case NodeKind::kNorm: return emit_norm();
     case NodeKind::kUpdate: return emit_update(node);

@@ -125,6 +125,8 @@ class ProgramBuilder {
   void emit_all_reduce(ir::NodeId id);
   void emit_reduce_scatter(ir::NodeId id);
   void emit_all_gather(ir::NodeId id);
+  void emit_all_to_all(ir::NodeId id);
+  void emit_wait_host(ir::NodeId id);
   // One collective over the axes of a stage, or an addition, on a stream of collectives.
   int32_t emit_stage(ir::NodeId id, plan::Opcode opcode, size_t stage, int32_t from, int32_t to, std::vector<int32_t> waits = {});
   void emit_zero(int32_t buffer, std::string tensor, std::vector<int32_t> waits = {});

@@ -83,13 +83,18 @@ int64_t Bucket::degree(size_t depth) const {
   return degree;
 }
 
-int64_t shard_index(const Mesh& mesh, const Bucket& bucket, size_t depth, int64_t rank) {
+BucketPart part_of(const Mesh& mesh, const Bucket& bucket, size_t depth, int64_t rank) {
   const std::vector<int64_t> at = coordinates_of(mesh, rank);
   int64_t index = 0;
   for (size_t i = 0; i < depth; ++i) {
     for (int a : bucket.stages[i].axes) index = index * mesh.axes[static_cast<size_t>(a)].size + at[static_cast<size_t>(a)];
   }
-  return index;
+  const int64_t count = bucket.elements / bucket.degree(depth);
+  if (bucket.part_elements == 0) return {index * count, count};
+  // The parts of a divided parameter lie one behind another, without the padding that each of them has.
+  const int64_t within = bucket.degree(depth) / bucket.degree(bucket.depth(4));
+  const int64_t begin = index % within * count, end = std::min(begin + count, bucket.part_elements);
+  return {index / within * bucket.part_elements + begin, std::max<int64_t>(0, end - begin)};
 }
 
 const std::vector<Part>& parts_of(const Chunk& chunk, Pass pass) {
@@ -118,6 +123,10 @@ std::string describe(const TrainingDag& dag, NodeId id) {
       return node.loss_term >= 0 ? fmt::format("all_reduce count {}", node.loss_term) : "all_reduce stats";
     case NodeKind::kNorm:
       return "norm";
+    case NodeKind::kAllToAll:
+      return fmt::format("all_to_all {} mb={}", dag.model.value(dag.exchanges[static_cast<size_t>(node.exchange)].from).name, node.microbatch);
+    case NodeKind::kWaitHost:
+      return fmt::format("wait_host {} mb={}", dag.model.value(dag.exchanges[static_cast<size_t>(node.exchange)].to).name, node.microbatch);
   }
   return "?";
 }
@@ -145,6 +154,7 @@ void print_chunks(const TrainingDag& dag, std::string& out) {
       out += fmt::format(" grad_of=({})", names(dag.model, of));
     }
     if (c.recomputed_segments > 0) out += fmt::format(" recomputed={}", c.recomputed_segments);
+    if (c.samples > 0) out += fmt::format(" rows_of={}", c.samples);
     if (!c.kept.empty()) out += fmt::format(" kept=({})", names(dag.model, c.kept));
     out += "\n";
   }
@@ -158,8 +168,26 @@ std::string axis_names(const Mesh& mesh, const std::vector<int>& axes) {
 
 std::string sharding(const Mesh& mesh, const Bucket& b) {
   std::string out;
-  for (const ShardStage& s : b.stages) out += fmt::format(" zero {} over {}", s.level, axis_names(mesh, s.axes));
+  for (const ShardStage& s : b.stages) {
+    out += s.level > 3 ? " divided" : fmt::format(" zero {}", s.level);
+    out += fmt::format(" over {}", axis_names(mesh, s.axes));
+  }
   return out;
+}
+
+void print_divisions(const TrainingDag& dag, std::string& out) {
+  const auto axis = [&](int a) { return dag.mesh.axes[static_cast<size_t>(a)].name; };
+  const auto value = [&](ValueId v) { return fmt::format("{} {}", dag.model.value(v).name, to_string(dag.model.value(v).type)); };
+  for (const auto& [p, division] : dag.divided) {
+    const Parameter& param = dag.model.params[p.index()];
+    out += fmt::format("divided {} {} of {} over {}\n", param.name, to_string(param.type), to_string(division.whole), axis(division.axis));
+  }
+  for (const Exchange& e : dag.exchanges) {
+    out += fmt::format("exchange {} -> {} over {} stream={}", value(e.from), value(e.to), axis(e.axis), e.stream);
+    if (e.sent.valid()) out += fmt::format(" sent={} received={}", dag.model.value(e.sent).name, dag.model.value(e.received).name);
+    if (e.limit > 0) out += fmt::format(" limit={}", e.limit);
+    out += "\n";
+  }
 }
 
 void print_node(const TrainingDag& dag, size_t i, std::string& out) {
@@ -197,6 +225,7 @@ std::string to_string(const TrainingDag& dag) {
                        support::join(holders, " + "), sharding(dag.mesh, b),
                        b.statistics ? " statistics" : b.trainable ? "" : " frozen");
   }
+  print_divisions(dag, out);
   for (size_t i = 0; i < dag.nodes.size(); ++i) print_node(dag, i, out);
   for (const OrderEdge& e : dag.orders) {
     out += fmt::format("order {} < {}\n", describe(dag, e.before), describe(dag, e.after));

@@ -57,6 +57,8 @@ struct Chunk {
   // In how many segments the backward computes the forward again; 0: it reads what the forward kept. recompute
   int32_t recomputed_segments = 0;
   std::vector<ValueId> kept;  // with segments: what the forward keeps for them beside its inputs. recompute
+  // Its operations have the rows of so many samples, whatever a device's share of the batch; 0: those of the share. shard
+  int64_t samples = 0;
   // Parts of F, B, I and W. bucket
   std::vector<Part> forward_parts, backward_parts, input_parts, weight_parts;
 };
@@ -82,6 +84,8 @@ enum class NodeKind : uint8_t {
   kAllReduce,  // of a bucket's gradients, of the counts, of the statistics
   kReduceScatter,  // of a bucket's gradients: every member keeps the sum of its shard
   kAllGather,      // of a bucket's parameters
+  kAllToAll,       // an exchange
+  kWaitHost,       // the host reads the counts of an exchange
   kNorm,       // sums of squares of the reduced gradients
 };
 
@@ -105,6 +109,7 @@ struct Node {
   PlacementId peer;            // of a send or receive: the other side
   ChunkId channel;             // of a send or receive: the chunk that computed the value
   bool gradient = false;       // of a send or receive: travels backward
+  int32_t exchange = -1;       // of an all-to-all or a wait for counts: index into TrainingDag::exchanges
   std::string stream;          // logical stream of communication
   std::vector<PlacementId> holders;  // of an all-reduce: the union of these placements' devices; empty: all devices
   std::vector<int> apart;            // of an all-reduce: axes along which members are in groups of their own
@@ -116,7 +121,7 @@ struct Node {
 // Axes over which a bucket is divided at a level of `zero`. A bucket is cut over the axes of its first stage, each part
 // over those of the second, and so on.
 struct ShardStage {
-  int level = 1;           // 1: optimizer state; 2: and gradients; 3: and parameters
+  int level = 1;           // 1: optimizer state; 2: and gradients; 3: and parameters; 4: for good, nobody needs all of it
   std::vector<int> axes;   // outer first
   int64_t degree = 1;      // product of their sizes
   friend bool operator==(const ShardStage&, const ShardStage&) = default;
@@ -134,6 +139,8 @@ struct Bucket {
   std::string stream;                  // of its reduction
   std::string gather_stream;
   std::vector<ShardStage> stages;      // by falling level; empty: whole on every holder
+  // Of a divided parameter, which has a bucket of its own: elements of a part. The rest of what a device has is padding.
+  int64_t part_elements = 0;
   int64_t prefetch = 0;                // gathered buckets ahead of their use
   SourceSpan span;
 
@@ -142,6 +149,37 @@ struct Bucket {
   // In how many equal parts the first `depth` stages cut the bucket; without it, all.
   int64_t degree(size_t depth) const;
   int64_t degree() const { return degree(stages.size()); }
+  // Whether computes need more of the parameters than a device keeps, or make more of the gradients.
+  bool gathers() const { return depth(3) > depth(4); }
+  bool scatters() const { return depth(2) > depth(4); }
+};
+
+// Operations between the way to experts and the way back. annotate
+struct ExpertRegion {
+  int32_t shard = -1;  // index into Strategy::shard_experts
+  OpId route;
+  std::string path;    // module path, for messages
+};
+// The tag that its operations have, with the region's number. No tag of a file can have this name.
+inline constexpr const char* kExpertTag = "expert region";
+
+// A parameter of which every coordinate of an axis has a part: equally many indices of its first dim, the last ones
+// fewer. Operations see the part.
+struct Division {
+  TensorType whole;
+  int axis = 0;
+};
+
+// A value that changes devices within its placement, each along one axis: numbers of rows, an equal part to each; or as
+// many rows to each as those say.
+struct Exchange {
+  ValueId from, to;          // what a chunk makes, and what another one reads
+  ValueId sent, received;    // counts of rows, [devices, .]; none of an exchange of counts
+  int axis = 0;
+  int64_t limit = 0;         // of counts: most rows that may come to a device
+  std::string stream;
+  std::string what;          // "rows of `model.layers.0.mlp`", for messages
+  SourceSpan span;
 };
 
 // One term of the loss: weight * sum / count over the global batch.
@@ -176,6 +214,9 @@ struct TrainingDag {
   std::vector<LossInfo> losses;     // the terms. annotate, build
   std::vector<Node> nodes;          // build and later
   std::vector<Contribution> contributions;  // the contract. build
+  std::vector<ExpertRegion> regions;        // those that a directive divides. annotate
+  std::map<ParamId, Division> divided;      // shard
+  std::vector<Exchange> exchanges;          // shard
   // Running statistics that the step advances: r <- kept * r + sum of contributions. build
   std::map<ParamId, double> statistics;
   int32_t microbatches = 1;         // microbatch
@@ -201,8 +242,11 @@ struct TrainingDag {
 std::vector<int32_t> ranks_of(const Mesh& mesh, const Placement& placement);
 bool contains(const Mesh& mesh, const Placement& placement, int32_t rank);
 std::vector<int64_t> coordinates_of(const Mesh& mesh, int64_t rank);
-// Index of a rank among the parts of a bucket that the first `depth` stages make, in the order of the parts.
-int64_t shard_index(const Mesh& mesh, const Bucket& bucket, size_t depth, int64_t rank);
+// What of a bucket its first `depth` stages leave to a rank.
+struct BucketPart {
+  int64_t start = 0, count = 0;  // elements
+};
+BucketPart part_of(const Mesh& mesh, const Bucket& bucket, size_t depth, int64_t rank);
 // The parts of a pass of a chunk.
 const std::vector<Part>& parts_of(const Chunk& chunk, Pass pass);
 // Whether two placements share a device.

@@ -12,6 +12,7 @@
 #include "ops/op.h"
 #include "passes/chunks.h"
 #include "passes/coupling.h"
+#include "passes/expert_regions.h"
 #include "passes/losses.h"
 #include "passes/parameters.h"
 #include "passes/pipeline.h"
@@ -235,6 +236,7 @@ void annotate(TrainingDag& dag, const Strategy& strategy, Diagnostics& diagnosti
   if (diagnostics.has_errors()) return;
   std::vector<char> live = live_ops(dag);
   Adoption(dag, strategy, live).run();
+  mark_expert_regions(dag, live, strategy, diagnostics);
   set_coupling(dag, live, strategy, diagnostics);
   cut_chunks(dag, live);
 }

@@ -73,11 +73,17 @@ std::vector<ir::ShardStage> stages_of(const TrainingDag& dag, ParamId param, boo
   const ir::Parameter& p = dag.model.params[param.index()];
   if (p.is_buffer || p.type.dtype != ir::DType::kF32 || dag.statistics.count(param)) return {};
   std::vector<ir::ShardStage> stages;
+  const auto divided = dag.divided.find(param);
+  if (divided != dag.divided.end()) {
+    const int axis = divided->second.axis;
+    stages.push_back({4, {axis}, dag.mesh.axes[static_cast<size_t>(axis)].size});
+  }
   for (int level = 3; level >= (trainable ? 1 : 3); --level) {
     ir::ShardStage stage{level, {}, 1};
     for (int axis = 0; axis < static_cast<int>(dag.mesh.axes.size()); ++axis) {
       const auto it = levels.find(axis);
       if (it == levels.end() || it->second != level) continue;
+      if (divided != dag.divided.end() && divided->second.axis == axis) continue;  // nothing is equal along it
       const auto& holders = dag.param_holders[param.index()];
       const bool spanned = std::all_of(holders.begin(), holders.end(), [&](ir::PlacementId h) {
         const std::vector<int> axes = ir::spanned_axes(dag.mesh, dag.placements[h.index()]);
@@ -144,10 +150,14 @@ void bucket(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
     const int64_t padded = (elements + kElementAlignment - 1) / kElementAlignment * kElementAlignment;
     const bool statistics = dag.statistics.count(p) > 0;
     std::vector<ir::ShardStage> stages = stages_of(dag, p, trainable, settings.levels);
-    const bool gathers = !stages.empty() && stages.front().level == 3;
+    const bool divided = dag.divided.count(p) > 0;
+    const auto at_level = [&](int level) { return [level](const ir::ShardStage& s) { return s.level == level; }; };
+    const bool gathers = std::any_of(stages.begin(), stages.end(), at_level(3));
+    const bool in_runs = gathers || std::any_of(stages.begin(), stages.end(), at_level(2));
     // What is gathered and scattered for a run of computes must not hold what they do not use.
-    const std::set<std::string> users = !stages.empty() && stages.front().level >= 2 ? regions_reading(dag, p) : std::set<std::string>{};
-    std::string cut;
+    const std::set<std::string> users = in_runs ? regions_reading(dag, p) : std::set<std::string>{};
+    // The parts of a divided parameter are one behind another in its bucket: no other is in there.
+    std::string cut = divided ? fmt::format("{} ", p.value) : "";
     for (const ir::ShardStage& s : stages) cut += fmt::format("{}:{} ", s.level, fmt::join(s.axes, ","));
     const Key key{dag.param_holders[p.index()], trainable, statistics, settings.stream,
                   stages.empty() ? "" : settings.gather_stream, cut, gathers ? settings.prefetch : 0, users};
@@ -165,6 +175,7 @@ void bucket(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
       b.stages = std::move(stages);
       b.prefetch = gathers ? settings.prefetch : 0;
       b.span = settings.span;
+      if (divided) b.part_elements = elements;
       dag.buckets.push_back(std::move(b));
     }
     Bucket& b = dag.buckets[open[key]];
@@ -174,8 +185,8 @@ void bucket(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
   }
   for (Bucket& b : dag.buckets) {
     // Shards are equal, and each starts on a cache line.
-    const int64_t unit = kElementAlignment * b.degree();
-    b.elements = (b.elements + unit - 1) / unit * unit;
+    const int64_t parts = b.degree(b.depth(4)), unit = kElementAlignment * b.degree() / parts;
+    b.elements = (b.elements + unit - 1) / unit * unit * parts;
   }
   cut_parts(dag);
 

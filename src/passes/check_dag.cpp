@@ -38,6 +38,9 @@ std::string every_op_in_one_chunk(const TrainingDag& dag) {
 std::string chunk_inputs_come_from_earlier_chunks(const TrainingDag& dag) {
   std::set<ir::ValueId> made;
   for (const ir::Chunk& chunk : dag.chunks) {
+    for (const ir::Exchange& e : dag.exchanges) {
+      if (made.count(e.from)) made.insert(e.to);
+    }
     for (ir::ValueId v : chunk.inputs) {
       if (!made.count(v)) return fmt::format("chunk {} reads {} before it is made", chunk.name, dag.model.value(v).name);
     }
@@ -152,7 +155,7 @@ std::string updates_read_complete_gradients(const TrainingDag& dag) {
     if (!partial && reductions != 0) return fmt::format("the gradient of bucket {} is complete and reduced", b.name);
     for (ir::PlacementId h : b.holders) {
       const int runs = scatters[{n.bucket, h, true}], once = scatters[{n.bucket, h, false}];
-      if (runs > 0 && b.depth(2) == 0) return fmt::format("the gradient of bucket {} is scattered {} times in runs", b.name, runs);
+      if (runs > 0 && !b.scatters()) return fmt::format("the gradient of bucket {} is scattered {} times in runs", b.name, runs);
       if (once != (b.depth(1) > b.depth(2) ? 1 : 0)) return fmt::format("the gradient of bucket {} is scattered {} times in the end", b.name, once);
     }
   }

@@ -25,7 +25,6 @@ void check_supported(const ir::Model&, const Strategy& strategy, Diagnostics& di
   for (const ir::Replicate& r : strategy.replicates) {
     if (r.reduce_dtype && *r.reduce_dtype != ir::DType::kF32) refuser.refuse(r.span, "`reduce_dtype bf16`");
   }
-  for (const ir::ShardExperts& s : strategy.shard_experts) refuser.refuse(s.span, "`shard … as experts`");
   for (const ir::ShardParam& s : strategy.shard_params) refuser.refuse(s.span, "`shard param`");
   if (strategy.train.precision != ir::DType::kF32) refuser.refuse(strategy.train.span, "`precision bf16`");
 }

@@ -95,6 +95,31 @@ void find_boundary(ir::TrainingDag& dag, const std::vector<ChunkId>& chunk_of) {
   for (Chunk& chunk : dag.chunks) std::sort(chunk.outputs.begin(), chunk.outputs.end());
 }
 
+// What divided experts do to their weights alone, such as a reshape, belongs to the chunk of their rows, however early it
+// could run.
+void sink_expert_weights(const ir::TrainingDag& dag, const std::vector<char>& live, const std::vector<OpId>& order, std::vector<int32_t>& depth) {
+  if (dag.regions.empty()) return;
+  std::vector<char> of_weights(depth.size(), false);
+  for (OpId id : order) {
+    const auto& inputs = dag.model.op(id).inputs;
+    of_weights[id.index()] = dag.op_tags[id.index()].count(ir::kExpertTag) > 0 && std::all_of(inputs.begin(), inputs.end(), [&](ValueId v) {
+      if (!v.valid() || dag.model.value(v).kind == ValueKind::kParameter || dag.model.value(v).kind == ValueKind::kConstant) return true;
+      const OpId producer = dag.model.value(v).producer;
+      return producer.valid() && of_weights[producer.index()];
+    });
+  }
+  const auto consumers = dag.model.consumers();
+  for (size_t i = order.size(); i-- > 0;) {
+    const size_t op = order[i].index();
+    if (!of_weights[op]) continue;
+    for (ValueId v : dag.model.op(order[i]).outputs) {
+      for (OpId reader : consumers[v.index()]) {
+        if (live[reader.index()]) depth[op] = std::max(depth[op], depth[reader.index()]);
+      }
+    }
+  }
+}
+
 void name_chunks(ir::TrainingDag& dag) {
   std::map<std::string, int> seen;
   for (Chunk& chunk : dag.chunks) {
@@ -124,6 +149,7 @@ void cut_chunks(ir::TrainingDag& dag, const std::vector<char>& live) {
       depth[id.index()] = std::max(depth[id.index()], depth[p] + (change ? 1 : 0));
     }
   }
+  sink_expert_weights(dag, live, order, depth);
   for (OpId id : order) {
     if (!live[id.index()]) continue;
     for (ValueId v : model.op(id).inputs) {

@@ -1,4 +1,5 @@
-// communicate: a send and a receive wherever a value crosses between placements, the counts of valid targets, the norm.
+// communicate: a send and a receive wherever a value crosses between placements, exchanges within one, the counts of valid
+// targets, the norm.
 //
 //   F(stage=0, mb=0) on pp=0;  F(stage=1, mb=0) on pp=1 <- F(stage=0, mb=0)
 //   ->  send h mb=0 on pp=0 to pp=1 <- F(stage=0, mb=0);  recv h mb=0 on pp=1 from pp=0;  F(stage=1, mb=0) <- recv
@@ -42,6 +43,7 @@ class Communicator {
     for (size_t c = 0; c < dag.chunks.size(); ++c) {
       for (ValueId v : dag.chunks[c].outputs) producer_[v] = ChunkId(static_cast<int64_t>(c));
     }
+    for (size_t e = 0; e < dag.exchanges.size(); ++e) exchange_[dag.exchanges[e].to] = static_cast<int32_t>(e);
   }
 
   void run() {
@@ -71,7 +73,8 @@ class Communicator {
   void send_activations(size_t c, int32_t mb) {
     const NodeId consumer = forward_[c][static_cast<size_t>(mb)].first;
     for (ValueId v : dag_.chunks[c].inputs) {
-      const ChunkId from = producer_.at(v);
+      const auto exchange = exchange_.find(v);
+      const ChunkId from = producer_.at(exchange == exchange_.end() ? v : dag_.exchanges[static_cast<size_t>(exchange->second)].from);
       connect(v, from, forward_[from.index()][static_cast<size_t>(mb)].last, consumer, mb, false);
     }
   }
@@ -86,6 +89,9 @@ class Communicator {
   // Puts a send and a receive between producer and consumer when they are on different placements.
   void connect(ValueId v, ChunkId channel, NodeId producer, NodeId consumer, int32_t mb, bool gradient) {
     const PlacementId from = dag_.node(producer).placement, to = dag_.node(consumer).placement;
+    if (const auto exchange = exchange_.find(v); exchange != exchange_.end()) {
+      return replace_input(consumer, producer, exchanged(exchange->second, producer, mb));
+    }
     if (from == to) return;
     const auto [it, fresh] = receives_.try_emplace({v, mb, to});
     if (fresh) {
@@ -112,6 +118,32 @@ class Communicator {
     std::swap(recv.placement, recv.peer);
     recv.inputs = {dag_.add_node(std::move(send))};
     return dag_.add_node(std::move(recv));
+  }
+
+  // The all-to-all of an exchange for a microbatch, whose rows have to be counted before; of counts the wait for them.
+  NodeId exchanged(int32_t index, NodeId producer, int32_t mb) {
+    const auto [it, fresh] = exchanged_.try_emplace({index, mb});
+    if (!fresh) return it->second;
+    const ir::Exchange& e = dag_.exchanges[static_cast<size_t>(index)];
+    Node node;
+    node.kind = NodeKind::kAllToAll;
+    node.exchange = index;
+    node.microbatch = mb;
+    node.placement = dag_.node(producer).placement;
+    node.stream = e.stream;
+    node.span = e.span;
+    node.inputs = {producer};
+    if (e.sent.valid()) {
+      const auto counts = exchange_.find(e.received);
+      const int32_t of_counts = counts != exchange_.end() ? counts->second : exchange_.at(e.sent);
+      const ChunkId counted = producer_.at(dag_.exchanges[static_cast<size_t>(of_counts)].from);
+      node.inputs.push_back(exchanged(of_counts, forward_[counted.index()][static_cast<size_t>(mb)].last, mb));
+      return exchanged_[{index, mb}] = dag_.add_node(std::move(node));
+    }
+    Node wait = node;
+    wait.kind = NodeKind::kWaitHost;
+    wait.inputs = {dag_.add_node(std::move(node))};
+    return exchanged_[{index, mb}] = dag_.add_node(std::move(wait));
   }
 
   // The consumer reads the receive instead.
@@ -206,6 +238,8 @@ class Communicator {
   Diagnostics& diagnostics_;
   Table forward_, backward_;
   std::map<ValueId, ChunkId> producer_;
+  std::map<ValueId, int32_t> exchange_;  // that a value comes from
+  std::map<std::pair<int32_t, int32_t>, NodeId> exchanged_;  // by exchange and microbatch
   std::map<std::tuple<ValueId, int32_t, PlacementId>, NodeId> receives_;
   bool misaligned_ = false;
 };

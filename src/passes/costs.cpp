@@ -9,10 +9,10 @@
 namespace piper::passes {
 
 std::vector<double> node_costs(const ir::TrainingDag& dag, int64_t batch) {
-  auto flops = [&](const std::vector<ir::OpId>& ops, size_t begin, size_t end) {
+  auto flops = [&](const std::vector<ir::OpId>& ops, size_t begin, size_t end, int64_t samples) {
     double sum = 0;
     for (size_t i = begin; i < std::min(end, ops.size()); ++i) sum += ops::flops_of(dag.model, dag.model.op(ops[i]), 1);
-    return sum;
+    return sum / static_cast<double>(std::max<int64_t>(1, samples));
   };
   std::map<std::tuple<ir::ChunkId, ir::Pass, int32_t>, double> known;
   auto per_sample = [&](const ir::Node& n) {
@@ -24,9 +24,9 @@ std::vector<double> node_costs(const ir::TrainingDag& dag, int64_t batch) {
                                       : n.pass == ir::Pass::kInputGrad  ? ir::halves_of(dag.model, chunk).inputs
                                       : n.pass == ir::Pass::kWeightGrad ? chunk.weight_backward
                                                                         : std::vector<ir::OpId>();
-    if (n.part < 0) return it->second = flops(ops, 0, ops.size());
+    if (n.part < 0) return it->second = flops(ops, 0, ops.size(), chunk.samples);
     const ir::Part& part = ir::parts_of(chunk, n.pass)[static_cast<size_t>(n.part)];
-    return it->second = flops(ops, part.begin, part.end);
+    return it->second = flops(ops, part.begin, part.end, chunk.samples);
   };
   const auto cuts = ir::cut_microbatches(batch, dag.microbatches);
   std::vector<double> costs(dag.nodes.size(), 0);

@@ -97,7 +97,7 @@ void add_gathers(ir::TrainingDag& dag, const std::vector<Step>& steps, ir::Place
   for (size_t b = 0; b < dag.buckets.size(); ++b) {
     const ir::Bucket& bucket = dag.buckets[b];
     const bool held = std::find(bucket.holders.begin(), bucket.holders.end(), placement) != bucket.holders.end();
-    if (held && bucket.depth(3) > 0) pools[bucket.prefetch].insert(BucketId(static_cast<int64_t>(b)));
+    if (held && bucket.gathers()) pools[bucket.prefetch].insert(BucketId(static_cast<int64_t>(b)));
   }
   for (const auto& [prefetch, pool] : pools) {
     Residency(dag, steps, placement, pool).run(static_cast<size_t>(std::min<int64_t>(prefetch, static_cast<int64_t>(pool.size()))));

@@ -81,7 +81,7 @@ class PartCutter {
     const ir::Value& value = dag_.model.value(root(v));
     if (value.kind != ir::ValueKind::kParameter) return {};
     const BucketId b = bucket_of_[value.param.index()];
-    return b.valid() && dag_.buckets[b.index()].depth(3) > 0 ? b : BucketId();
+    return b.valid() && dag_.buckets[b.index()].gathers() ? b : BucketId();
   }
 
   const ir::TrainingDag& dag_;

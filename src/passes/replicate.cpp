@@ -75,7 +75,7 @@ class Replicator {
     if (!node.chunk.valid() || node.pass == ir::Pass::kCount) return false;
     const std::vector<ir::Part>& parts = ir::parts_of(dag_.chunk(node.chunk), node.pass);
     return parts.size() > 1 && std::any_of(parts.begin(), parts.end(), [&](const ir::Part& part) {
-      return !part.reads.empty() || std::any_of(part.adds.begin(), part.adds.end(), [&](BucketId b) { return bucket(b).depth(2) > 0; });
+      return !part.reads.empty() || std::any_of(part.adds.begin(), part.adds.end(), [&](BucketId b) { return bucket(b).scatters(); });
     });
   }
 
@@ -91,7 +91,7 @@ class Replicator {
     for (size_t i = 0; i < steps.size(); ++i) {
       for (const Step::Piece& piece : steps[i].pieces) {
         for (BucketId b : piece.part->adds) {
-          if (bucket(b).depth(2) == 0) continue;
+          if (!bucket(b).scatters()) continue;
           const auto it = open.find(b);
           if (it == open.end() || it->second.last + 1 < i) {
             open[b] = {i, dag_.add_node(collective(NodeKind::kReduceScatter, b, placement, true))};
@@ -121,7 +121,7 @@ class Replicator {
     std::vector<NodeId> inputs;
     for (PlacementId holder : bucket(b).holders) {
       std::vector<NodeId> local = runs_[{b, holder}];
-      if (bucket(b).depth(2) == 0) {
+      if (!bucket(b).scatters()) {
         for (NodeId in : dag_.node(update).inputs) {
           if (dag_.node(in).placement == holder) local.push_back(in);
         }

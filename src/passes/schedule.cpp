@@ -30,6 +30,10 @@ struct Event {
   }
 };
 
+bool is_transfer(NodeKind kind) {
+  return kind == NodeKind::kSend || kind == NodeKind::kRecv || kind == NodeKind::kAllToAll || kind == NodeKind::kWaitHost;
+}
+
 // When each compute node ends, replaying the compute order with free communication.
 std::vector<double> end_times(const TrainingDag& dag, const std::vector<double>& costs, std::vector<double>& starts) {
   std::vector<double> ends(dag.nodes.size(), 0), free_at(dag.placements.size(), 0);
@@ -41,9 +45,9 @@ std::vector<double> end_times(const TrainingDag& dag, const std::vector<double>&
       if (ir::overlap(dag.placements[n.placement.index()], dag.placements[q])) start = std::max(start, free_at[q]);
     }
     for (NodeId in : n.inputs) {
-      // A receive ends with the compute before its send.
+      // A receive ends with the compute before its send, an exchange with the one before it.
       NodeId source = in;
-      while (dag.node(source).kind == NodeKind::kRecv || dag.node(source).kind == NodeKind::kSend) source = dag.node(source).inputs.front();
+      while (is_transfer(dag.node(source).kind)) source = dag.node(source).inputs.front();
       if (dag.node(source).kind == NodeKind::kCompute) start = std::max(start, ends[source.index()]);
     }
     starts[id.index()] = start;
@@ -77,8 +81,11 @@ void schedule(TrainingDag& dag, const Strategy& strategy, Diagnostics&) {
     const Node& n = dag.nodes[i];
     const NodeId id(static_cast<int64_t>(i));
     if (n.kind == NodeKind::kAllReduce && n.loss_term >= 0) counts.push_back(id);
-    if (n.kind == NodeKind::kSend) events.push_back({ends[n.inputs.front().index()], 0, sequence++, id});
-    if (n.kind == NodeKind::kRecv) events.push_back({ends[dag.node(n.inputs.front()).inputs.front().index()], 0, sequence++, id});
+    if (is_transfer(n.kind)) {
+      // Its value is there when the first compute before it has ended; what it waits for comes earlier in the list.
+      ends[id.index()] = ends[n.inputs.front().index()];
+      events.push_back({ends[id.index()], 0, sequence++, id});
+    }
     const bool of_bucket = n.bucket.valid() && n.kind != NodeKind::kUpdate;
     if (of_bucket && !reads_update(dag, n)) {
       // Inputs that are reductions themselves come earlier in the list of nodes.

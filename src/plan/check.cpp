@@ -133,17 +133,17 @@ std::vector<Needs> needs_of_programs(const Plan& plan) {
   return all;
 }
 
-// Buffers that hold segments have the size of the rank's.
+// Buffers that hold segments have room for the rank's; what is left of them belongs to nobody.
 void check_segments(const Plan& plan, const RankEntry& rank, Reporter& report) {
   const Program& program = plan.programs[rank.program];
   for (const ParamHome& home : program.params) {
     if (home.segment < 0 || !valid_index(home.buffer, program.buffers)) continue;
-    report.require(program.buffers[home.buffer].bytes == rank.segments[home.segment].count * 4,
-                   "buffer `" + program.buffers[home.buffer].name + "` has another size than the rank's segment");
+    report.require(program.buffers[home.buffer].bytes >= rank.segments[home.segment].count * 4,
+                   "buffer `" + program.buffers[home.buffer].name + "` is smaller than the rank's segment");
   }
   for (const Instruction& in : program.instructions) {
     if (in.opcode != Opcode::kUpdate || in.segment < 0 || in.ranges.empty()) continue;
-    report.require(in.ranges[0].fixed == rank.segments[in.segment].count * 4, "an update's ranges have another size than the rank's segment");
+    report.require(in.ranges[0].fixed >= rank.segments[in.segment].count * 4, "an update's ranges are smaller than the rank's segment");
   }
 }
 

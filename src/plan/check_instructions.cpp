@@ -23,12 +23,13 @@ const OpcodeRule* rule_of(Opcode opcode) {
       {Opcode::kAllReduce, {kReadWrite}, false, true},
       {Opcode::kReduceScatter, {kRead, kWrite}, false, true},
       {Opcode::kAllGather, {kRead, kWrite}, false, true},
-      {Opcode::kAllToAll, {kRead, kWrite}, false, true},
+      {Opcode::kAllToAll, {kRead, kWrite, kRead, kRead}, false, true},
       {Opcode::kBroadcast, {kReadWrite}, false, true},
       {Opcode::kZero, {kWrite}},
       {Opcode::kCopy, {kRead, kWrite}},
       {Opcode::kAdd, {kRead, kReadWrite}},
       {Opcode::kLoadBatch, {kWrite}},
+      {Opcode::kWaitHost, {kRead}},
   };
   auto it = std::find_if(rules.begin(), rules.end(), [&](const OpcodeRule& rule) { return rule.opcode == opcode; });
   return it == rules.end() ? nullptr : &*it;
@@ -95,15 +96,36 @@ void check_update(const Plan& plan, const Program& program, const Instruction& i
                  "the runs of update `" + update.name + "` are outside its bucket");
 }
 
+// Numbers of rows, and rows that are whole.
+void check_counts(const Program& program, const Instruction& instruction, Reporter& report) {
+  const std::string name = opcode_name(instruction.opcode);
+  const bool rows = instruction.opcode == Opcode::kAllToAll;
+  report.require(instruction.row_bytes >= 0 && instruction.row_bytes <= kMaxBytes && instruction.limit >= 0 &&
+                     instruction.limit <= kMaxBytes,
+                 name + " of rows of impossible size or number");
+  for (size_t i = 0; i < instruction.ranges.size(); i++) {
+    const BufferRange& range = instruction.ranges[i];
+    if (rows && i < 2) {
+      report.require(range.fixed % instruction.row_bytes == 0 && range.per_sample % instruction.row_bytes == 0,
+                     name + " of a range that is no whole number of rows");
+    } else {
+      report.require(program.buffers[range.buffer].dtype == DType::kI64 && range.per_sample == 0 && range.fixed % 8 == 0,
+                     name + " with counts that are no i64 numbers");
+    }
+  }
+}
+
 void check_by_rule(const Plan& plan, const Program& program, const Instruction& instruction, const OpcodeRule& rule,
                    Reporter& report) {
   std::string name = opcode_name(instruction.opcode);
-  if (!report.require(instruction.ranges.size() == rule.ranges.size(),
-                      name + " has " + std::to_string(instruction.ranges.size()) + " ranges instead of " +
-                          std::to_string(rule.ranges.size()))) {
+  // An all_to_all without counts has the first two of its ranges only.
+  const bool equal_parts = instruction.opcode == Opcode::kAllToAll && instruction.row_bytes == 0;
+  const size_t ranges = equal_parts ? 2 : rule.ranges.size();
+  if (!report.require(instruction.ranges.size() == ranges, name + " has " + std::to_string(instruction.ranges.size()) +
+                                                               " ranges instead of " + std::to_string(ranges))) {
     return;
   }
-  for (size_t i = 0; i < rule.ranges.size(); i++) require_access(instruction, i, rule.ranges[i], report);
+  for (size_t i = 0; i < ranges; i++) require_access(instruction, i, rule.ranges[i], report);
   if (rule.peer) report.require(instruction.peer >= 0, name + " has no peer");
   if (rule.group) report.require(instruction.group >= 0, name + " has no group");
   bool reduces = instruction.opcode == Opcode::kAllReduce || instruction.opcode == Opcode::kReduceScatter;
@@ -115,6 +137,7 @@ void check_by_rule(const Plan& plan, const Program& program, const Instruction& 
                                                             " of buffer `" + buffer.name + "`, which has another type");
     }
   }
+  if (ranges == 4 || instruction.opcode == Opcode::kWaitHost) check_counts(program, instruction, report);
   if (instruction.opcode == Opcode::kCopy || instruction.opcode == Opcode::kAdd) {
     report.require(instruction.ranges[0].fixed == instruction.ranges[1].fixed &&
                        instruction.ranges[0].per_sample == instruction.ranges[1].per_sample,

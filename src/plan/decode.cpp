@@ -117,6 +117,8 @@ Instruction get_instruction(const pb::Instruction& in) {
   out.input = in.input();
   out.update = in.update();
   out.segment = in.segment();
+  out.row_bytes = in.row_bytes();
+  out.limit = in.limit();
   out.dtype = get_dtype(in.dtype());
   out.scale = in.scale();
   out.tensor = in.tensor();

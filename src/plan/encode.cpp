@@ -13,7 +13,7 @@ namespace {
 static_assert(static_cast<int>(DType::kU8) == pb::DTYPE_U8 && pb::DType_ARRAYSIZE == pb::DTYPE_U8 + 1);
 static_assert(static_cast<int>(Access::kReadWrite) == pb::ACCESS_READ_WRITE);
 static_assert(static_cast<int>(BufferKind::kStats) == pb::BUFFER_STATS);
-static_assert(static_cast<int>(Opcode::kAdd) == pb::OPCODE_ADD);
+static_assert(static_cast<int>(Opcode::kWaitHost) == pb::OPCODE_WAIT_HOST);
 static_assert(static_cast<int>(StreamKind::kLoad) == pb::STREAM_LOAD);
 static_assert(static_cast<int>(InitKind::kConstant) == pb::INIT_CONSTANT);
 static_assert(static_cast<int>(OptimizerKind::kAdamW) == pb::OPTIMIZER_ADAMW);
@@ -121,6 +121,8 @@ void put(const Instruction& instruction, pb::Instruction* out) {
   out->set_input(instruction.input);
   out->set_update(instruction.update);
   out->set_segment(instruction.segment);
+  out->set_row_bytes(instruction.row_bytes);
+  out->set_limit(instruction.limit);
   out->set_dtype(number<pb::DType>(instruction.dtype));
   out->set_scale(instruction.scale);
   out->set_tensor(instruction.tensor);

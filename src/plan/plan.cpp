@@ -14,11 +14,12 @@ constexpr std::array<std::string_view, 9> kBufferKindNames = {
 };
 static_assert(kBufferKindNames.size() == static_cast<size_t>(BufferKind::kStats) + 1);
 
-constexpr std::array<std::string_view, 14> kOpcodeNames = {
+constexpr std::array<std::string_view, 15> kOpcodeNames = {
     "compute",    "send",      "recv", "all_reduce", "reduce_scatter", "all_gather", "all_to_all",
     "broadcast",  "zero",      "copy", "load_batch", "norm",           "update", "add",
+    "wait_host",
 };
-static_assert(kOpcodeNames.size() == static_cast<size_t>(Opcode::kAdd) + 1);
+static_assert(kOpcodeNames.size() == static_cast<size_t>(Opcode::kWaitHost) + 1);
 
 }  // namespace
 

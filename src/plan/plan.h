@@ -104,7 +104,11 @@ enum class Opcode : uint8_t {
   kSend,       // range 0 to a peer
   kRecv,       // range 0 from a peer
   kAllReduce,  // range 0 in place over a group
-  kReduceScatter, kAllGather, kAllToAll, kBroadcast,
+  kReduceScatter, kAllGather,
+  kAllToAll,   // of two ranges: equal parts of range 0 to the members, theirs into range 1. Of four: rows of `row_bytes`,
+               // of which ranges 2 and 3 (i64, equal parts for the members) say how many go to each member and come from
+               // each; they lie one after another in ranges 0 and 1, and what is left of range 1 becomes zero
+  kBroadcast,
   kZero,       // fill range 0 with zero bytes
   kCopy,       // range 1 := range 0
   kLoadBatch,  // fill range 0 with input `input` for the samples of microbatch `microbatch`
@@ -112,6 +116,7 @@ enum class Opcode : uint8_t {
                // last range is stats
   kUpdate,     // optimizer step of one bucket, or advance of its statistics: ranges param, grad, states..., stats
   kAdd,        // range 1 += range 0, f32
+  kWaitHost,   // the host reads range 0 (i64) and fails the step where its numbers add up to more than `limit`
 };
 std::string opcode_name(Opcode opcode);
 
@@ -141,6 +146,8 @@ struct Instruction {
   int32_t input = -1;       // kLoadBatch: index into Plan::inputs
   int32_t update = -1;      // kUpdate: index into Plan::updates
   int32_t segment = -1;       // kUpdate: index into RankEntry::segments, what of the bucket the ranges hold; -1: all of it
+  int64_t row_bytes = 0;    // kAllToAll of counted rows
+  int64_t limit = 0;        // kWaitHost
   double scale = 1;         // kNorm: 1 / number of ranks that hold the ranges, so that the sum over ranks counts each once
   DType dtype = DType::kF32;  // element type for reductions
   std::string tensor;         // what travels or is reduced, for humans and for matching

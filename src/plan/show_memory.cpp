@@ -58,6 +58,8 @@ Json instruction_json(const Plan& plan, int rank, const Instruction& instruction
   if (instruction.peer >= 0) json["peer"] = entry.peers[instruction.peer];
   if (instruction.group >= 0) json["group"] = entry.groups[instruction.group];
   if (instruction.peer >= 0 || instruction.group >= 0) json["tag"] = instruction.tag;
+  if (instruction.row_bytes > 0) json["row_bytes"] = instruction.row_bytes;
+  if (instruction.opcode == Opcode::kWaitHost) json["limit"] = instruction.limit;
   if (!instruction.tensor.empty()) json["tensor"] = instruction.tensor;
   if (instruction.source >= 0) json["source"] = plan.sources[instruction.source];
   json["ranges"] = Json::array();

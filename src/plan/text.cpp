@@ -51,8 +51,12 @@ std::string action_text(const Plan& plan, int r, const Instruction& instruction)
     case Opcode::kAllReduce:
     case Opcode::kReduceScatter:
     case Opcode::kAllGather:
-    case Opcode::kAllToAll:
     case Opcode::kBroadcast: return collective_text(plan, rank, instruction);
+    case Opcode::kAllToAll:
+      return collective_text(plan, rank, instruction) +
+             (instruction.row_bytes > 0 ? fmt::format(", counted rows of {} bytes", instruction.row_bytes) : "");
+    case Opcode::kWaitHost:
+      return fmt::format("wait_host {}{}, at most {} rows", tensor_or(instruction, "counts"), of_microbatch(instruction), instruction.limit);
     case Opcode::kLoadBatch:
       return fmt::format("load_batch `{}`{}", plan.inputs[instruction.input].name, of_microbatch(instruction));
     case Opcode::kUpdate: return fmt::format("update `{}`", plan.updates[instruction.update].name);

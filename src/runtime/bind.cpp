@@ -129,6 +129,8 @@ Expected<void> Binder::bind_instruction(const Instruction& in, int32_t index) {
   bound.dtype = in.dtype;
   bound.index = index;
   bound.scale = in.scale;
+  bound.row_bytes = static_cast<size_t>(in.row_bytes);
+  bound.limit = in.limit;
   bound.input = in.input;
   bound.update = in.update;
   if (in.segment >= 0) bound.segment_start = entry_.segments[static_cast<size_t>(in.segment)].start;
@@ -228,6 +230,14 @@ Expected<void> Binder::bind_collective(const Instruction& in, BoundInstruction* 
     case Opcode::kAllGather:
       if (range(*bound, 1).bytes != n * bytes) return user_error(unfit);
       sent = (n - 1) * bytes;
+      break;
+    case Opcode::kAllToAll:
+      if (in.row_bytes == 0 && (bytes != range(*bound, 1).bytes || bytes % n != 0)) return user_error(unfit);
+      if (in.row_bytes > 0 && (range(*bound, 2).bytes % (8 * n) != 0 || range(*bound, 3).bytes % (8 * n) != 0)) {
+        return user_error(unfit);
+      }
+      bound->members = static_cast<uint32_t>(n);
+      sent = (n - 1) * bytes / n;
       break;
     case Opcode::kBroadcast: sent = members[0] == rank_ ? (n - 1) * bytes : 0; break;
     default: return user_error("this build cannot run " + plan::opcode_name(in.opcode));

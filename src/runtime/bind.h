@@ -45,6 +45,9 @@ struct BoundInstruction {
   uint32_t tag = 0;
   int64_t sample_start = 0, sample_count = 0;  // of the step's global batch
   int64_t segment_start = 0;  // of an update: first element of the bucket in its ranges
+  uint32_t members = 0;       // of the group of an all-to-all
+  size_t row_bytes = 0;       // of an all-to-all of counted rows
+  int64_t limit = 0;          // of a wait for counts
   double scale = 1;
 };
 

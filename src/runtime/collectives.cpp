@@ -239,6 +239,37 @@ Expected<void> run_all_gather(const Collective& job, const void* part, void* out
   return requests.wait();
 }
 
+Expected<void> run_all_to_all(const Collective& job, const void* data, const size_t* sent, void* out,
+                              const size_t* received) {
+  // Cut into messages that every transport takes.
+  constexpr size_t kMessageBytes = size_t{64} << 20;
+  const auto offset = [](const size_t* bytes, size_t member) {
+    size_t sum = 0;
+    for (size_t j = 0; j < member; j++) sum += bytes[j];
+    return sum;
+  };
+  Requests requests;
+  for (size_t d = 1; d < job.size(); d++) {
+    const size_t from = (job.member + job.size() - d) % job.size();
+    std::byte* to = at(out, offset(received, from));
+    for (size_t k = 0; k < received[from]; k += kMessageBytes) {
+      requests.recv(job, from, to + k, std::min(kMessageBytes, received[from] - k));
+    }
+  }
+  for (size_t d = 1; d < job.size(); d++) {
+    const size_t to = (job.member + d) % job.size();
+    const std::byte* from = at(data, offset(sent, to));
+    for (size_t k = 0; k < sent[to]; k += kMessageBytes) {
+      requests.send(job, to, from + k, std::min(kMessageBytes, sent[to] - k));
+    }
+  }
+  PIPER_CHECK(sent[job.member] == received[job.member], "a member sends itself more or less than it expects");
+  if (sent[job.member] > 0) {
+    std::memcpy(at(out, offset(received, job.member)), at(data, offset(sent, job.member)), sent[job.member]);
+  }
+  return requests.wait();
+}
+
 Expected<void> run_broadcast(const Collective& job, void* data, size_t bytes, size_t root) {
   // A binomial tree over the members counted from the root.
   const size_t size = job.size();

@@ -45,6 +45,8 @@ Expected<void> run_all_reduce(const Collective& job, void* data, size_t elements
 Expected<void> run_reduce_scatter(const Collective& job, const void* data, void* out, size_t out_elements,
                                   ir::DType dtype);
 Expected<void> run_all_gather(const Collective& job, const void* part, void* out, size_t part_bytes);
+Expected<void> run_all_to_all(const Collective& job, const void* data, const size_t* sent, void* out,
+                              const size_t* received);
 Expected<void> run_broadcast(const Collective& job, void* data, size_t bytes, size_t root);
 Expected<void> run_barrier(const Collective& job);
 

@@ -1,4 +1,7 @@
 // What instructions do. Runs on the streams' threads; allocates nothing unless it fails.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cstring>
 
 #include "ops/update.h"
@@ -27,6 +30,60 @@ void add(const BoundRange& from, const BoundRange& to) {
   for (size_t i = 0; i < elements; i++) out[i] += in[i];
 }
 
+int64_t sum_of(const int64_t* counts, size_t n) {
+  int64_t sum = 0;
+  for (size_t i = 0; i < n; i++) sum += counts[i];
+  return sum;
+}
+
+std::span<const int64_t> counts_in(const BoundRange& range) {
+  return {reinterpret_cast<const int64_t*>(range.data), range.bytes / sizeof(int64_t)};
+}
+
+// Bytes for each member of rows that counts say the numbers of: equally many counts a member.
+Expected<size_t> bytes_of_members(std::span<const int64_t> counts, const BoundInstruction& in, const BoundRange& room,
+                                  size_t* bytes) {
+  const size_t each = counts.size() / in.members;
+  size_t total = 0;
+  for (uint32_t m = 0; m < in.members; m++) {
+    const int64_t rows = sum_of(counts.data() + m * each, each);
+    bytes[m] = static_cast<size_t>(rows) * in.row_bytes;
+    total += bytes[m];
+    if (rows < 0 || total > room.bytes) {
+      return support::user_error(fmt::format("{} rows of {} bytes do not fit {} bytes", sum_of(counts.data(), counts.size()),
+                                             in.row_bytes, room.bytes));
+    }
+  }
+  return total;
+}
+
+Expected<void> all_to_all(Transport& transport, const BoundInstruction& in, const BoundRange* ranges, uint64_t tag) {
+  // Kept by each thread, so that only the first step allocates.
+  thread_local std::vector<size_t> sent, received;
+  sent.assign(in.members, ranges[0].bytes / in.members);
+  received = sent;
+  size_t total = ranges[1].bytes;
+  if (in.row_bytes > 0) {
+    auto out = bytes_of_members(counts_in(ranges[2]), in, ranges[0], sent.data());
+    if (!out) return tl::make_unexpected(out.error());
+    auto into = bytes_of_members(counts_in(ranges[3]), in, ranges[1], received.data());
+    if (!into) return tl::make_unexpected(into.error());
+    total = *into;
+  }
+  auto done = transport.all_to_all(in.group, tag, ranges[0].data, sent.data(), ranges[1].data, received.data());
+  std::memset(ranges[1].data + total, 0, ranges[1].bytes - total);
+  return done;
+}
+
+Expected<void> check_counts(const BoundInstruction& in, const BoundRange& range) {
+  const std::span<const int64_t> counts = counts_in(range);
+  const int64_t sum = sum_of(counts.data(), counts.size());
+  if (sum <= in.limit) return {};
+  return support::user_error(fmt::format("{} rows come to this rank, the plan has room for {}; the counts are {}", sum,
+                                         in.limit, fmt::join(counts, ", ")),
+                             "allow more when compiling the plan (`max_load`)");
+}
+
 }  // namespace
 
 Expected<void> Executor::execute(const BoundInstruction& instruction, const BoundStream& stream) {
@@ -48,6 +105,7 @@ Expected<void> Executor::execute(const BoundInstruction& instruction, const Boun
     case Opcode::kNorm: add_norm(instruction); return {};
     case Opcode::kUpdate: return update(instruction);
     case Opcode::kAdd: add(ranges[0], ranges[1]); return {};
+    case Opcode::kWaitHost: return check_counts(instruction, ranges[0]);
   }
   return {};
 }
@@ -65,6 +123,7 @@ Expected<void> Executor::communicate(const BoundInstruction& in) {
                                        in.dtype);
     case Opcode::kAllGather:
       return transport_.all_gather(in.group, tag, ranges[0].data, ranges[1].data, ranges[0].bytes);
+    case Opcode::kAllToAll: return all_to_all(transport_, in, ranges, tag);
     case Opcode::kBroadcast: return transport_.broadcast(in.group, tag, ranges[0].data, ranges[0].bytes, 0);
     default: return support::user_error("this build cannot run " + plan::opcode_name(in.opcode));
   }

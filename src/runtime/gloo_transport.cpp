@@ -260,6 +260,10 @@ class GlooTransportImpl : public GlooTransport {
   Expected<void> all_gather(int group, uint64_t tag, const void* part, void* out, size_t part_bytes) override {
     return run_all_gather(collective(group, tag), part, out, part_bytes);
   }
+  Expected<void> all_to_all(int group, uint64_t tag, const void* data, const size_t* sent, void* out,
+                            const size_t* received) override {
+    return run_all_to_all(collective(group, tag), data, sent, out, received);
+  }
   Expected<void> broadcast(int group, uint64_t tag, void* data, size_t bytes, int root_index) override {
     return run_broadcast(collective(group, tag), data, bytes, static_cast<size_t>(root_index));
   }

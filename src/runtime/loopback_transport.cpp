@@ -252,6 +252,8 @@ class LoopbackTransport : public Transport {
   Expected<void> reduce_scatter(int group, uint64_t tag, const void* data, void* out, size_t out_elements,
                                 ir::DType dtype) override;
   Expected<void> all_gather(int group, uint64_t tag, const void* part, void* out, size_t part_bytes) override;
+  Expected<void> all_to_all(int group, uint64_t tag, const void* data, const size_t* sent, void* out,
+                            const size_t* received) override;
   Expected<void> broadcast(int group, uint64_t tag, void* data, size_t bytes, int root_index) override;
   Expected<void> barrier() override {
     hub_->maybe_delay(rank_);
@@ -331,6 +333,33 @@ Expected<void> LoopbackTransport::all_gather(int group, uint64_t tag, const void
     }
   };
   return hub_->meet(rank_, group, tag, place->size, place->member, part, part_bytes, work);
+}
+
+Expected<void> LoopbackTransport::all_to_all(int group, uint64_t tag, const void* data, const size_t* sent, void* out,
+                                             const size_t* received) {
+  auto place = enter(group);
+  if (!place) return tl::make_unexpected(place.error());
+  // What a member shows the others.
+  struct Offer {
+    const void* data;
+    const size_t* sent;
+  };
+  const Offer offer{data, sent};
+  bool agreed = true;
+  auto work = [&](const Meeting& meeting) {
+    std::byte* to = static_cast<std::byte*>(out);
+    for (size_t j = 0; j < place->size; j++) {
+      const Offer& from = *static_cast<const Offer*>(meeting.inputs[j]);
+      size_t begin = 0;
+      for (size_t m = 0; m < place->member; m++) begin += from.sent[m];
+      agreed = agreed && from.sent[place->member] == received[j];
+      if (agreed && received[j] != 0) std::memcpy(to, at(from.data, begin), received[j]);
+      to += received[j];
+    }
+  };
+  auto met = hub_->meet(rank_, group, tag, place->size, place->member, &offer, 0, work);
+  if (met && !agreed) return support::user_error("what members send and what others expect differ in size");
+  return met;
 }
 
 Expected<void> LoopbackTransport::broadcast(int group, uint64_t tag, void* data, size_t bytes, int root_index) {

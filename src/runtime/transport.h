@@ -38,6 +38,10 @@ class Transport {
   virtual Expected<void> reduce_scatter(int group, uint64_t tag, const void* data, void* out, size_t out_elements,
                                         ir::DType dtype) = 0;
   virtual Expected<void> all_gather(int group, uint64_t tag, const void* part, void* out, size_t part_bytes) = 0;
+  // Sends the next `sent[i]` bytes of `data` to member i and puts what member i sends, `received[i]` bytes, next into
+  // `out`. What one sends is what the other receives: who calls knows both. The arrays have an element a member.
+  virtual Expected<void> all_to_all(int group, uint64_t tag, const void* data, const size_t* sent, void* out,
+                                    const size_t* received) = 0;
   virtual Expected<void> broadcast(int group, uint64_t tag, void* data, size_t bytes, int root_index) = 0;
   virtual Expected<void> barrier() = 0;
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "plan/check.h"
 
@@ -42,9 +43,9 @@ bool is_collective(Opcode opcode) { return opcode >= Opcode::kAllReduce && opcod
 class Flow {
  public:
   // Bytes [begin, end) of the parameter.
-  Flow(const Plan& plan, const Matches& matches, Effects& effects, Accounts& accounts, Findings& findings, int param,
-       const Homes& homes, int64_t begin, int64_t end, int contributions)
-      : plan_(plan), matches_(matches), effects_(effects), accounts_(accounts), findings_(findings), param_(plan.params[param]),
+  Flow(const Plan& plan, const Matches& matches, Effects& effects, Accounts& accounts, const Exchanges& exchanges, Findings& findings,
+       int param, const Homes& homes, int64_t begin, int64_t end, int contributions)
+      : plan_(plan), matches_(matches), effects_(effects), accounts_(accounts), exchanges_(exchanges), findings_(findings), param_(plan.params[param]),
         begin_(begin), bytes_(end - begin), contributions_(contributions) {
     name_ = (param_.statistics ? "the contributions to `" : "the gradient of `") + param_.name + "`";
     find_homes(homes);
@@ -208,6 +209,11 @@ class Flow {
   bool check_samples() {
     if (gradients_.empty()) return true;
     std::vector<Coverage> coverage(accounts_.microbatches().size());
+    const auto add_share = [&](int rank, const Instruction& in) {
+      const plan::Share& share = plan_.ranks[rank].shares[in.share][in.microbatch];
+      coverage[in.microbatch].add({share.start, share.start + share.count});
+    };
+    std::map<std::tuple<int, int, int>, std::vector<Event>> from_others;  // by group, chunk and microbatch
     for (const auto& [cell, content] : cells_) {
       if (content.of_parameter) continue;
       for (int i : touching(cell)) {
@@ -216,8 +222,23 @@ class Flow {
         const Uses u = uses(cell, in);
         for (int k = 0; k < u.adds; k++) total_ += fingerprint(cell.rank, i);
         if (u.adds == 0 || in.share < 0) continue;
-        const plan::Share& share = plan_.ranks[cell.rank].shares[in.share][in.microbatch];
-        for (int k = 0; k < u.adds; k++) coverage[in.microbatch].add({share.start, share.start + share.count});
+        const int group = group_of(cell.rank, i);
+        for (int k = 0; k < u.adds; k++) {
+          if (group < 0) add_share(cell.rank, in);
+          else from_others[{group, in.chunk, in.microbatch}].push_back({cell.rank, i});
+        }
+      }
+    }
+    for (const auto& [key, adds] : from_others) {
+      const std::vector<int32_t>& members = plan_.groups[std::get<0>(key)].ranks;
+      // Everybody adds what came to it, and each row came to one; or who has the piece adds all rows that it is for.
+      const bool alone = std::all_of(adds.begin(), adds.end(), [&](Event e) { return e.rank == adds[0].rank; });
+      for (Event e : adds) {
+        if (!alone) add_share(e.rank, at(e));
+        for (size_t m = 0; alone && m < members.size(); m++) {
+          if (!owns(e, m)) continue;
+          for (int32_t member : members) add_share(member, at(e));
+        }
       }
     }
     for (size_t m = 0; m < coverage.size(); m++) {
@@ -227,6 +248,22 @@ class Flow {
       return false;
     }
     return true;
+  }
+
+  // The group that a computation got its rows from, -1 when they are its own.
+  int group_of(int rank, int i) const {
+    const int from = exchanges_.origin(plan_.ranks[rank].program, i).instruction;
+    return from < 0 ? -1 : plan_.ranks[rank].groups[at({rank, from}).group];
+  }
+
+  // Whether the rank of a computation is member m of the group that it got rows from, and this piece of the parameter is
+  // of the indices that rows to member m are for.
+  bool owns(Event e, size_t m) const {
+    if (plan_.groups[group_of(e.rank, e.instruction)].ranks[m] != e.rank || param_.shape.empty()) return false;
+    const int64_t each = exchanges_.origin(plan_.ranks[e.rank].program, e.instruction).counts;
+    const int64_t slice = plan::tensor_bytes(param_.dtype, {param_.shape.begin() + 1, param_.shape.end()});
+    const int64_t first = static_cast<int64_t>(m) * each * slice;
+    return slice > 0 && begin_ >= first && begin_ + bytes_ <= first + each * slice;
   }
 
   // Every rank runs to its next collective; one that all members wait in lets them go on.
@@ -445,6 +482,7 @@ class Flow {
   const Matches& matches_;
   Effects& effects_;
   Accounts& accounts_;
+  const Exchanges& exchanges_;
   Findings& findings_;
   const plan::Param& param_;
   const int64_t begin_, bytes_;
@@ -476,7 +514,8 @@ std::set<int64_t> cuts_of(const Plan& plan, int param, const Homes& homes) {
 
 }  // namespace
 
-void check_flows(const Plan& plan, const Matches& matches, Effects& effects, Accounts& accounts, Findings& findings) {
+void check_flows(const Plan& plan, const Matches& matches, Effects& effects, Accounts& accounts, const Exchanges& exchanges,
+                 Findings& findings) {
   std::vector<int> contributions(plan.params.size(), 0);
   for (const plan::Contribution& c : plan.contract.contributions) contributions[c.param]++;
   std::vector<Homes> homes(plan.params.size());
@@ -486,7 +525,7 @@ void check_flows(const Plan& plan, const Matches& matches, Effects& effects, Acc
   for (size_t p = 0; p < plan.params.size(); p++) {
     const std::set<int64_t> cuts = cuts_of(plan, static_cast<int>(p), homes[p]);
     for (auto it = cuts.begin(); std::next(it) != cuts.end(); ++it) {
-      Flow(plan, matches, effects, accounts, findings, static_cast<int>(p), homes[p], *it, *std::next(it), contributions[p]).check();
+      Flow(plan, matches, effects, accounts, exchanges, findings, static_cast<int>(p), homes[p], *it, *std::next(it), contributions[p]).check();
     }
   }
 }

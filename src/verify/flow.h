@@ -2,6 +2,7 @@
 #pragma once
 
 #include "verify/accounts.h"
+#include "verify/exchanges.h"
 
 namespace piper::verify {
 
@@ -10,6 +11,7 @@ namespace piper::verify {
 // - what norms and updates read is the sum of all contributions that the contract has, each once,
 // - the norm counts it once over all ranks,
 // - every rank that holds it ends the step with its new value.
-void check_flows(const plan::Plan& plan, const Matches& matches, Effects& effects, Accounts& accounts, Findings& findings);
+void check_flows(const plan::Plan& plan, const Matches& matches, Effects& effects, Accounts& accounts,
+                 const Exchanges& exchanges, Findings& findings);
 
 }  // namespace piper::verify

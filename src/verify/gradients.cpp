@@ -150,7 +150,8 @@ class Proof {
 void check_gradients(const Plan& plan, const Matches& matches, Effects& effects, Findings& findings) {
   Accounts accounts(plan, matches, effects, findings);
   Proof proof(plan, accounts, findings);
-  check_flows(plan, matches, effects, accounts, findings);
+  const Exchanges exchanges(plan, effects, accounts, findings);
+  check_flows(plan, matches, effects, accounts, exchanges, findings);
   for (const plan::LossTerm& term : plan.loss) proof.check_loss(term);
   proof.check_sources();
   if (plan.clip_norm > 0 || plan.skip_nonfinite) proof.check_norm();

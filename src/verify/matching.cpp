@@ -45,7 +45,9 @@ std::string difference(const Plan& plan, Event a, Event b) {
   if (x.tensor != y.tensor) return fmt::format("tensor `{}` against `{}`", x.tensor, y.tensor);
   if (x.microbatch != y.microbatch) return fmt::format("microbatch {} against {}", x.microbatch, y.microbatch);
   if (x.dtype != y.dtype) return fmt::format("{} against {}", ir::dtype_name(x.dtype), ir::dtype_name(y.dtype));
-  for (size_t r = 0; r < std::min(x.ranges.size(), y.ranges.size()); r++) {
+  if (x.row_bytes != y.row_bytes) return fmt::format("rows of {} bytes against {}", x.row_bytes, y.row_bytes);
+  // Of counted rows everybody may have another number.
+  for (size_t r = x.row_bytes > 0 ? 2 : 0; r < std::min(x.ranges.size(), y.ranges.size()); r++) {
     int64_t p = bytes_of(plan, a, r), q = bytes_of(plan, b, r);
     if (p != q) return fmt::format("{} bytes against {}", p, q);
   }
@@ -182,7 +184,12 @@ class Matcher {
     bool fits = true;
     if (instruction.opcode == Opcode::kReduceScatter) fits = first == second * members;
     if (instruction.opcode == Opcode::kAllGather) fits = first * members == second;
-    if (instruction.opcode == Opcode::kAllToAll) fits = first == second && first % members == 0;
+    if (instruction.opcode == Opcode::kAllToAll) {
+      const size_t tables = instruction.row_bytes > 0 ? 2 : 0;  // the ranges that have an equal part for each member
+      first = bytes_of(plan_, event, tables);
+      second = bytes_of(plan_, event, tables + 1);
+      fits = first == second && first % (8 * members) == 0;
+    }
     if (instruction.opcode == Opcode::kAllReduce || instruction.opcode == Opcode::kReduceScatter) {
       fits = fits && second % ir::dtype_size(instruction.dtype) == 0;
     }

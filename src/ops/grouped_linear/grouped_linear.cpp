@@ -1,6 +1,6 @@
 // GroupedLinear: each row times the weight of its expert. How many rows an expert has is known at run time only; the
-// rest of a block of rows belongs to nobody. Several blocks are what several senders contributed, each sorted by
-// expert. The gradient of the rows is the same operation with the weights the other way round.
+// rows after those belong to nobody. Several blocks, one after another, are what several senders contributed, each
+// sorted by expert. The gradient of the rows is the same operation with the weights the other way round.
 
 #include "ops/import_helpers.h"
 

@@ -38,29 +38,26 @@ void multiply(const Product& p, const double* a, const double* b, double* c) {
   }
 }
 
-// Blocks of rows and the experts' shares of them.
+// Blocks of rows, one after another, and the experts' shares of them.
 struct Blocks {
-  int64_t blocks = 1, experts = 0, rows = 0;  // rows of a block
+  int64_t blocks = 1, experts = 0, rows = 0;  // rows of all blocks
 
-  Blocks(const std::vector<int64_t>& counts, int64_t all_rows) : experts(counts.back()) {
+  Blocks(const std::vector<int64_t>& counts, int64_t all_rows) : experts(counts.back()), rows(all_rows) {
     if (counts.size() == 2) blocks = counts[0];
-    rows = blocks == 0 ? 0 : all_rows / blocks;
   }
 
   // fn(expert, first row, number of rows) for each share, by block and then expert; rest(first row, number of rows) for
-  // what follows the shares of a block. Counts beyond the block are cut off.
+  // what follows the last one. Counts beyond the rows are cut off.
   template <class Fn, class Rest>
   void each(const void* counts, const Fn& fn, const Rest& rest) const {
     const int64_t* count = static_cast<const int64_t*>(counts);
-    for (int64_t b = 0; b < blocks; b++) {
-      int64_t at = 0;
-      for (int64_t e = 0; e < experts; e++) {
-        const int64_t n = std::clamp<int64_t>(count[b * experts + e], 0, rows - at);
-        if (n > 0) fn(e, b * rows + at, n);
-        at += n;
-      }
-      if (at < rows) rest(b * rows + at, rows - at);
+    int64_t at = 0;
+    for (int64_t i = 0; i < blocks * experts; i++) {
+      const int64_t n = std::clamp<int64_t>(count[i], 0, rows - at);
+      if (n > 0) fn(i % experts, at, n);
+      at += n;
     }
+    if (at < rows) rest(at, rows - at);
   }
 };
 

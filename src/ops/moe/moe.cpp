@@ -7,7 +7,8 @@
 // (e * groups + g) * capacity (padded = 1) or (g * experts + e) * capacity (padded = 2). A group is the tokens (dim S)
 // of one place of the dims before it. With a capacity, an expert takes that many pairs of a group, the first ones by
 // token and then choice, or by choice and then token (choices_first); capacity 0 takes all (padded: S slots). A pair
-// that no expert takes, or whose expert does not exist, has slot -1.
+// that no expert takes, or whose expert does not exist, has slot -1. With `owners` n, counts is a table [n, experts of
+// one]: who has the first experts, who the next ones, ..., with zeros behind the last expert.
 //
 // In ONNX, `piper::MoEDispatch` {num_experts, capacity, choices_first} and `piper::MoECombine` move padded rows
 // [experts, groups..., capacity, width] (capacity 0: as many as a group has tokens) of tokens [groups..., tokens,
@@ -30,7 +31,10 @@ Expected<std::vector<TensorType>> infer_route(const InferInput& in) {
     return user_error("it routes by " + to_string(expert) + ", not by integers [..., tokens, choices]");
   if (experts < 1) return user_error("it has " + std::to_string(experts) + " experts");
   if (in.attrs.i("capacity") < 0) return user_error("its capacity is " + std::to_string(in.attrs.i("capacity")));
-  return std::vector<TensorType>{{DType::kI64, expert.shape}, {DType::kI64, {experts}}};
+  const int64_t owners = in.attrs.i("owners");
+  if (owners < 0) return user_error("its experts have " + std::to_string(owners) + " owners");
+  const Shape counts = owners == 0 ? Shape{experts} : Shape{owners, (experts + owners - 1) / owners};
+  return std::vector<TensorType>{{DType::kI64, expert.shape}, {DType::kI64, counts}};
 }
 
 // x[..., D], slot[..., K] and gates like slot.

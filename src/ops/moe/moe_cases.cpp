@@ -51,6 +51,8 @@ std::vector<OpCase> route_cases() {
       route("padded, without a capacity", attrs(2, 0, 0, 1), {3, 1}, {1, 1, 1}, {3, 4, 5}),
       {"of i32", "MoERoute", attrs(2), {integers({3, 1}, {1, 0, 1}, ir::DType::kI32)}, {1, 0, 2}},
       route("no tokens", attrs(2), {0, 2}, {}, {}),
+      route("three experts of two owners", {{"experts", int64_t{3}}, {"owners", int64_t{2}}}, {4, 1}, {2, 0, 2, 1},
+            {2, 0, 3, 1}),
   };
 }
 

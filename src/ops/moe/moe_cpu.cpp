@@ -28,13 +28,14 @@ class Route final : public Kernel {
     for (size_t i = 0; i + 2 < shape.size(); i++) groups_ *= shape[i];
     if (padded_ != 0 && capacity_ == 0) capacity_ = tokens_;
     taken_.resize(static_cast<size_t>(experts_));
+    counted_ = ir::num_elements(spec.outputs[1].shape);
   }
 
   void run(const void* const* in, void* const* out, const RunContext&) override {
     const Index* expert = static_cast<const Index*>(in[0]);
     int64_t* slot = static_cast<int64_t*>(out[0]);
     int64_t* counts = static_cast<int64_t*>(out[1]);
-    std::fill_n(counts, experts_, 0);
+    std::fill_n(counts, counted_, 0);
     for (int64_t g = 0; g < groups_; g++) take(g, expert, slot, counts);
     if (padded_ != 0) return;
     // From "taken" to a place among the rows.
@@ -68,6 +69,7 @@ class Route final : public Kernel {
   }
 
   int64_t experts_, capacity_, choices_ = 0, tokens_ = 0, groups_ = 0;
+  int64_t counted_ = 0;  // the experts, and zeros
   bool choices_first_;
   int64_t padded_;
   std::vector<int64_t> taken_;
