@@ -19,6 +19,7 @@ struct Shape {
   int pp, dp, v;
   int zero = 0;
   int prefetch = 1;  // of the strategies that have it
+  int ep = 0;        // of the strategies that divide experts: devices of an axis for them, 1 where they have that of the replicas
 };
 
 // Strategies with their worlds 1, 2, 4, 8.
@@ -47,6 +48,10 @@ constexpr Shape kShapes[] = {
     {"zb_v", 2, 2, 2, 2},      {"interleaved_zb", 2, 2, 2, 1}, {"v_half", 2, 2, 2, 3},
     // Forwards that are computed again.
     {"1f1b_recompute", 1, 1, 1}, {"1f1b_recompute", 2, 2, 1}, {"1f1b_recompute", 4, 2, 1}, {"1f1b_recompute", 2, 2, 1, 3},
+    // Divided experts, for models that have some.
+    {"ep", 1, 1, 1, 0, 1, 1},    {"ep", 1, 2, 1, 0, 1, 1},    {"ep", 1, 3, 1, 1, 1, 1},    {"ep", 1, 4, 1, 2, 1, 1},
+    {"ep", 1, 2, 1, 3, 1, 1},    {"dp_ep", 1, 2, 1, 0, 1, 2}, {"dp_ep", 2, 1, 1, 0, 1, 2}, {"dp_ep", 2, 2, 1, 1, 1, 2},
+    {"dp_ep", 1, 2, 1, 2, 1, 4}, {"dp_ep", 4, 1, 1, 3, 1, 2},
 };
 
 struct Cut {
@@ -66,13 +71,13 @@ Cell make_cell(const ModelCase& model, const Shape& shape, const Cut& cut, size_
   Cell cell;
   cell.model = model;
   cell.strategy = shape.strategy;
-  cell.world = shape.pp * shape.dp;
-  const int replicas = cell.strategy == "hsdp" ? shape.pp * shape.dp : cell.strategy == "unequal" ? 2 * shape.dp : shape.dp;
+  cell.world = shape.pp * shape.dp * std::max(1, shape.ep);
+  const int replicas = shape.ep > 0 ? shape.dp * shape.ep : cell.strategy == "hsdp" ? shape.pp * shape.dp : cell.strategy == "unequal" ? 2 * shape.dp : shape.dp;
   int microbatches = replicas == 8 && cut.microbatches > 1 ? 2 : cut.microbatches;
   if (cell.strategy.starts_with("dualpipe")) microbatches = std::max(microbatches, 2 * shape.pp);
   if (cell.strategy == "single") {
     cell.defines = {{"microbatches", std::to_string(microbatches)}};
-  } else if (cell.strategy == "dp" || cell.strategy == "fsdp") {
+  } else if (cell.strategy == "dp" || cell.strategy == "fsdp" || cell.strategy == "ep") {
     cell.defines = {{"dp", std::to_string(shape.dp)}, {"microbatches", std::to_string(microbatches)}};
   } else if (cell.strategy == "unequal") {
     cell.defines = {{"dp", std::to_string(shape.dp)}, {"microbatches", std::to_string(microbatches)}};
@@ -83,6 +88,7 @@ Cell make_cell(const ModelCase& model, const Shape& shape, const Cut& cut, size_
     const std::set<std::string> virtual_stages = {"interleaved", "interleaved_zb", "interleaved_zero3", "looped_bfs"};
     if (virtual_stages.count(cell.strategy)) cell.defines["v"] = std::to_string(shape.v);
   }
+  if (cell.strategy == "dp_ep") cell.defines["ep"] = std::to_string(shape.ep);
   if (shape.zero > 0) {
     const std::set<std::string> always_three = {"fsdp", "hsdp", "interleaved_zero3"};
     if (always_three.count(cell.strategy)) cell.defines["prefetch"] = std::to_string(shape.prefetch);
@@ -141,23 +147,24 @@ std::vector<ModelCase> models() {
       {"cnn_bn", "models/cnn_bn/cnn_bn.onnx", "models/cnn_bn/data.safetensors", image, 4, true},
       {"rnn", "models/rnn_tiny/rnn_tiny.onnx", "models/rnn_tiny/data.safetensors", lm, 4},
       {"own_loss", "models/own_loss/own_loss.dynamo.onnx", "models/own_loss/data.safetensors", own_loss, 4},
-      {"moe", "models/moe_tiny/moe_tiny.onnx", "models/moe_tiny/data.safetensors", own_loss, 4},
-      {"moe_capacity", "models/moe_capacity/moe_capacity.dynamo.onnx", "models/moe_capacity/data.safetensors", own_loss, 4},
+      {"moe", "models/moe_tiny/moe_tiny.onnx", "models/moe_tiny/data.safetensors", own_loss, 4, false, true},
+      {"moe_capacity", "models/moe_capacity/moe_capacity.dynamo.onnx", "models/moe_capacity/data.safetensors", own_loss, 4, false, true},
       {"gpt_dropout", "models/gpt_dropout/gpt_dropout.onnx", "models/gpt_dropout/data.safetensors", lm, 4},
   };
 }
 
-// The first three models in every cell; of the others each shape and each way to cut the batch, in turns.
+// The first three models in every cell, and those with experts in every cell that divides them; of the others each shape
+// and each way to cut the batch, in turns.
 std::vector<Cell> matrix() {
   constexpr size_t kEverywhere = 3;
   const std::vector<ModelCase> all = models();
   std::vector<Cell> cells;
   for (size_t s = 0; s < std::size(kShapes); ++s) {
     for (size_t m = 0; m < all.size(); ++m) {
-      if (kShapes[s].pp * kShapes[s].v > all[m].layers) continue;
+      if (kShapes[s].pp * kShapes[s].v > all[m].layers || (kShapes[s].ep > 0 && !all[m].experts)) continue;
       for (size_t c = 0; c < std::size(kCuts); ++c) {
         const bool turn = c == (s + m) % std::size(kCuts);
-        if (m >= kEverywhere && !turn) continue;
+        if (m >= kEverywhere && !turn && kShapes[s].ep == 0) continue;
         cells.push_back(make_cell(all[m], kShapes[s], kCuts[c], cells.size()));
       }
     }
@@ -170,6 +177,10 @@ std::vector<Cell> process_cells() {
   std::vector<Cell> cells;
   size_t salt = 1;
   for (const ModelCase& model : models()) {
+    if (model.experts) {
+      cells.push_back(make_cell(model, {"dp_ep", 2, 1, 1, 0, 1, 2}, kCuts[2], 0));
+      cells.back().processes = true;
+    }
     for (const Shape& shape : shapes) {
       if (salt > 15 && salt % 3 != 0) {  // of the later models every third
         ++salt;

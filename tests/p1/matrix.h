@@ -14,6 +14,7 @@ struct ModelCase {
   std::map<std::string, std::string> sets; // --set that the model needs (its loss)
   int layers = 4;
   bool batch_norm = false;  // statistics are of groups of samples, as large as the cut of the batch leaves them whole
+  bool experts = false;     // that a strategy may divide
 };
 
 struct Cell {

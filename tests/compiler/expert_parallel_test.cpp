@@ -1,0 +1,184 @@
+// Experts divided over an axis: the numbers of one device, however many experts, devices and tokens there are; what is
+// divided; and what is refused.
+#include <set>
+
+#include "tests/compiler/expert_network.h"
+
+using namespace piper;
+using p1::Result;
+using testing::Bench;
+using testing::bench_of;
+using testing::check_equal;
+using testing::Form;
+using testing::kExperts;
+using testing::kHidden;
+using testing::kWidth;
+using testing::Network;
+
+namespace {
+
+// Over the axis of the replicas.
+std::string divided(int dp, int microbatches, const std::string& clauses = "", const std::string& replicate = "") {
+  return fmt::format("mesh dev[dp = {}]\nreplicate all() over dp {}\nshard all() over dp as experts {}\nsplit all() into {} as mb\n", dp,
+                     replicate, clauses, microbatches);
+}
+
+// Over an axis of its own.
+std::string divided_beside(int dp, int ep, int microbatches, int zero = 0) {
+  return fmt::format(
+      "mesh dev[dp = {}, ep = {}]\nreplicate all() over dp zero {}\nreplicate all() over ep\nshard all() over ep as experts\n"
+      "split all() into {} as mb\n",
+      dp, ep, zero, microbatches);
+}
+
+// Two stages, the second with the experts.
+std::string pipeline(const std::string& order, int microbatches, int ep = 2, const std::string& more = "") {
+  return fmt::format(
+      "use pipeline\nmesh dev[pp = 2, ep = {0}]\n"
+      "tag stage = 0 where path \"layers.0.**\"\ntag stage = 1 where not path \"layers.0.**\"\n"
+      "for s in 0..2 {{ place all(stage = s) on dev[pp = s] }}\nreplicate all() over ep\nshard all(stage = 1) over ep as experts\n"
+      "split all() into {1} as mb\nfor r in 0..2 {{ order pipeline.{2}(r, 2, {1}) }}\n{3}",
+      ep, microbatches, order, more);
+}
+
+const std::vector<double> kEven(kExperts, 0.0);
+
+size_t count(const plan::Program& program, plan::Opcode opcode) {
+  return static_cast<size_t>(std::count_if(program.instructions.begin(), program.instructions.end(),
+                                           [&](const plan::Instruction& in) { return in.opcode == opcode; }));
+}
+
+}  // namespace
+
+TEST_CASE("divided experts give the numbers of one device") {
+  const int64_t choices = GENERATE(1, 2);
+  const Form form = GENERATE(Form::kPicked, Form::kPadded);
+  const Bench bench = bench_of(Network(form, choices, kEven, form == Form::kPadded ? 2 : 0));
+  const Result reference = bench.run(bench.strategy("", 13, "clip_norm 0.5"));
+  for (const std::string& text :
+       {divided(2, 1), divided(2, 3), divided(3, 2), divided(4, 2), divided(2, 3, "a2a_stream \"tokens\"", "zero 1"),
+        divided(2, 3, "", "zero 2"), divided(2, 3, "", "zero 3"), divided_beside(2, 2, 2), divided_beside(2, 2, 2, 1),
+        divided_beside(2, 2, 3, 2), divided_beside(2, 2, 3, 3), divided_beside(1, 2, 2), divided_beside(2, 1, 2)}) {
+    INFO(text);
+    check_equal(bench.run(bench.strategy(text, 13, "clip_norm 0.5")), reference);
+  }
+  check_equal(bench.run(bench.strategy(divided(2, 3), 13, "clip_norm 0.5"), 3, true), reference);
+}
+
+TEST_CASE("experts need not be a multiple of the devices") {
+  const size_t experts = GENERATE(2, 3, 5);
+  const Bench bench = bench_of(Network(Form::kPicked, 2, std::vector<double>(experts, 0.0)));
+  const Result reference = bench.run(bench.strategy("", 12, "clip_norm 0.5"));
+  for (const std::string& text : {divided(2, 2), divided(4, 1), divided_beside(2, 3, 2, 2)}) {
+    INFO(text);
+    check_equal(bench.run(bench.strategy(text, 12, "clip_norm 0.5")), reference);
+  }
+}
+
+TEST_CASE("divided experts may have no tokens, or all of them") {
+  // One expert has all; one has none; a device has none.
+  const std::vector<double> favour = GENERATE(std::vector<double>{0, 50, 0, 0}, std::vector<double>{0, 0, -50, 0},
+                                              std::vector<double>{50, 50, 0, 0}, std::vector<double>{0, 0, 50, 50});
+  const int64_t choices = GENERATE(1, 2);
+  const Bench bench = bench_of(Network(Form::kPicked, choices, favour));
+  const Result reference = bench.run(bench.strategy("", 11, ""));
+  for (const std::string& text : {divided(2, 2), divided(4, 1), pipeline("one_f_one_b", 3)}) {
+    INFO(text);
+    check_equal(bench.run(bench.strategy(text, 11, "")), reference);
+  }
+}
+
+TEST_CASE("divided experts in pipelines, with split backwards and with recomputation") {
+  const Bench bench = bench_of(Network(Form::kPicked, 2, kEven));
+  const Result reference = bench.run(bench.strategy("", 16, "clip_norm 0.5"));
+  for (const std::string& text :
+       {pipeline("one_f_one_b", 4), pipeline("gpipe", 3), pipeline("zb_h1", 4), pipeline("one_f_one_b", 4, 3),
+        pipeline("one_f_one_b", 4, 2, "recompute all()\n"), pipeline("zb_h1", 4, 2, "recompute all(stage = 1)\n"),
+        divided(2, 2) + "recompute all()\n", divided_beside(2, 2, 2, 1) + "recompute all()\n"}) {
+    INFO(text);
+    check_equal(bench.run(bench.strategy(text, 16, "clip_norm 0.5")), reference);
+  }
+  check_equal(bench.run(bench.strategy(pipeline("one_f_one_b", 4), 16, "clip_norm 0.5"), 3, true), reference);
+}
+
+TEST_CASE("each device has its experts only, and nothing sums what they have apart") {
+  const Bench bench = bench_of(Network(Form::kPicked, 2, kEven));
+  const plan::Plan plan = bench.compile(bench.strategy(divided(2, 2), 8, ""));
+  REQUIRE(plan.programs.size() == 1);
+  const plan::Program& program = plan.programs[0];
+  size_t divided_params = 0;
+  for (const plan::ParamHome& home : program.params) {
+    const plan::Param& param = plan.params[static_cast<size_t>(home.param)];
+    const bool expert = param.name == "layers.1.up" || param.name == "layers.1.down";
+    CHECK((home.segment >= 0) == expert);
+    if (!expert) continue;
+    divided_params++;
+    const int64_t half = kExperts / 2 * kWidth * kHidden;
+    CHECK(param.shape[0] == kExperts);
+    CHECK(program.buffers[static_cast<size_t>(home.buffer)].bytes == (half + 15) / 16 * 16 * 4);
+    for (int64_t rank : {0, 1}) {
+      const plan::Segment& segment = plan.ranks[static_cast<size_t>(rank)].segments[static_cast<size_t>(home.segment)];
+      CHECK(segment.start == rank * half);
+      CHECK(segment.count == half);
+    }
+  }
+  CHECK(divided_params == 2);
+  // Per microbatch the counts, rows there and back, and their gradients.
+  CHECK(count(program, plan::Opcode::kAllToAll) == 2 * 5);
+  CHECK(count(program, plan::Opcode::kWaitHost) == 2);
+  for (const plan::Instruction& in : program.instructions) {
+    if (in.opcode != plan::Opcode::kAllReduce || in.tensor.find("grads") == std::string::npos) continue;
+    CHECK(in.ranges[0].fixed < 4 * kExperts * kWidth * kHidden * 2);  // without the experts
+  }
+  // With copies of the experts, each is summed over those that have it.
+  const plan::Plan copies = bench.compile(bench.strategy(divided_beside(2, 2, 1), 8, ""));
+  std::set<std::vector<int32_t>> groups;
+  for (const plan::Group& group : copies.groups) groups.insert(group.ranks);
+  CHECK(groups == std::set<std::vector<int32_t>>{{0, 1, 2, 3}, {0, 1}, {2, 3}, {0, 2}, {1, 3}});
+}
+
+TEST_CASE("a recomputed forward sends nothing again") {
+  const Bench bench = bench_of(Network(Form::kPicked, 2, kEven));
+  const plan::Plan plan = bench.compile(bench.strategy(divided(2, 1) + "recompute all()\n", 8, ""));
+  CHECK(count(plan.programs[0], plan::Opcode::kAllToAll) == 5);
+}
+
+TEST_CASE("with a largest load the room is smaller, and a step that exceeds it fails") {
+  const std::string limited = divided(2, 2, "max_load 1.5");
+  const Bench even = bench_of(Network(Form::kPicked, 2, kEven));
+  check_equal(even.run(even.strategy(divided(2, 2, "max_load 2"), 12, "")), even.run(even.strategy("", 12, "")));
+  CHECK(even.compile(even.strategy(limited, 12, "")).programs[0].arena_bytes <
+        even.compile(even.strategy(divided(2, 2), 12, "")).programs[0].arena_bytes);
+  const Bench crowded = bench_of(Network(Form::kPicked, 2, {50, 50, 0, 0}));
+  const std::string error = crowded.run(crowded.strategy(limited, 12, "")).error;
+  INFO(error);
+  // Of two devices that send 24 rows each, one gets all.
+  CHECK(error.find("48 rows come to this rank, the plan has room for 40; the counts are ") != std::string::npos);
+  CHECK(error.find("layers.1") != std::string::npos);
+}
+
+TEST_CASE("what has no experts, or experts that cannot be divided, is refused") {
+  const Bench bench = bench_of(Network(Form::kPicked, 2, kEven));
+  const auto refused = [&](const std::string& text, const std::string& code, const std::string& what) {
+    const std::string messages = bench.messages(bench.strategy(text, 12, ""));
+    INFO(text << messages);
+    CHECK(messages.find("error[" + code + "]") != std::string::npos);
+    CHECK(messages.find(what) != std::string::npos);
+  };
+  const std::string stages =
+      "mesh dev[pp = 2, ep = 2]\ntag stage = 0 where path \"layers.0.**\"\ntag stage = 1 where not path \"layers.0.**\"\n"
+      "for s in 0..2 { place all(stage = s) on dev[pp = s] }\nreplicate all() over ep\n";
+  refused(stages + "shard all(stage = 0) over ep as experts\n", "E0519", "experts are at `layers.1");
+  refused(stages + "shard all() over pp as experts\n", "E0520", "one coordinate of axis `pp`");
+  refused(divided(2, 1) + "shard all() over dp as experts\n", "E0520", "divided twice");
+  const std::string inside =
+      "mesh dev[pp = 2, ep = 2]\ntag stage = 0 where path \"layers.0.**\" or path \"layers.1.gate\" or path \"layers.1.up\"\n"
+      "tag stage = 1 where not (path \"layers.0.**\" or path \"layers.1.gate\" or path \"layers.1.up\")\n"
+      "for s in 0..2 { place all(stage = s) on dev[pp = s] }\nreplicate all() over ep\nshard all() over ep as experts\n";
+  refused(inside, "E0520", "cut in two");
+  const Bench hidden = bench_of(Network(Form::kPicked, 2, kEven, 0, true));
+  const std::string messages = hidden.messages(hidden.strategy(divided(2, 1), 12, ""));
+  INFO(messages);
+  CHECK(messages.find("error[E0519]") != std::string::npos);
+  CHECK(messages.find("none in a form that is recognised") != std::string::npos);
+}
