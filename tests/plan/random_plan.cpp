@@ -78,8 +78,8 @@ class Filler {
   void fill(BufferRange& x) { auto& [a, b, c, d, e] = x; all(a, b, c, d, e); }
   void fill(Stream& x) { auto& [a, b, c, d] = x; all(a, b, c, d); }
   void fill(Instruction& x) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = x;
-    all(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = x;
+    all(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t);
   }
   void fill(ParamHome& x) { auto& [a, b, c, d, e] = x; all(a, b, c, d, e); }
   void fill(Program& x) { auto& [a, b, c, d, e, f, g, h] = x; all(a, b, c, d, e, f, g, h); }

@@ -161,6 +161,31 @@ TEST_CASE("groups of one, of two, of some ranks and of all", "[transport]") {
   });
 }
 
+TEST_CASE("an all-to-all takes as much to each member as it says", "[transport]") {
+  const std::vector<int32_t> ranks = {0, 2, 3};
+  // Bytes from member i to member j: none, few, several pieces; nothing between some, nothing at all from the last.
+  const size_t bytes[3][3] = {{5, 0, 1000003}, {64, 70001, 0}, {0, 0, 0}};
+  const auto byte = [](size_t from, size_t to, size_t i) { return static_cast<unsigned char>(7 * from + 3 * to + i % 251); };
+  on_all_transports(4, {ranks}, [&](Transport& transport, Failures& failures) {
+    const auto it = std::find(ranks.begin(), ranks.end(), transport.rank());
+    if (it == ranks.end()) return;
+    const size_t me = static_cast<size_t>(it - ranks.begin());
+    std::vector<unsigned char> data, expected;
+    std::vector<size_t> sent, received;
+    for (size_t j = 0; j < ranks.size(); j++) {
+      sent.push_back(bytes[me][j]);
+      received.push_back(bytes[j][me]);
+      for (size_t i = 0; i < bytes[me][j]; i++) data.push_back(byte(me, j, i));
+      for (size_t i = 0; i < bytes[j][me]; i++) expected.push_back(byte(j, me, i));
+    }
+    for (uint64_t tag = 0; tag < 3; tag++) {
+      std::vector<unsigned char> out(expected.size(), 0);
+      if (!failures.ok(transport.all_to_all(0, tag, data.data(), sent.data(), out.data(), received.data()), "all_to_all")) return;
+      failures.check(out == expected, "all_to_all: wrong bytes on rank " + std::to_string(transport.rank()));
+    }
+  });
+}
+
 TEST_CASE("messages are matched by tag, whatever the order, also with 64-bit tags", "[transport]") {
   on_all_transports(2, {}, [](Transport& transport, Failures& failures) {
     // Every message has its own thread, as it has its own stream in the executor; receivers wait in other order.
