@@ -71,11 +71,19 @@ bool Exchanges::check(int p, int rank, int i, const std::vector<int>& writer) {
                       tell.ranges[0].offset == given.offset && tell.ranges[0].fixed == given.fixed &&
                       tell.ranges[1].offset == got.offset && tell.ranges[1].fixed == got.fixed && writer[given.buffer] < told;
     if (!same) continue;
-    const bool waited = std::any_of(program.instructions.begin() + told, program.instructions.begin() + i, [&](const Instruction& w) {
+    const auto waited = std::find_if(program.instructions.begin() + told, program.instructions.begin() + i, [&](const Instruction& w) {
       return w.opcode == Opcode::kWaitHost && w.ranges[0].buffer == got.buffer && w.ranges[0].fixed == got.fixed && w.stream == in.stream;
     });
-    if (waited) return there;
-    findings_.add(Code::E0607, rank, i, findings_.name(rank, i) + " moves rows whose counts the host has not read");
+    if (waited == program.instructions.begin() + i) {
+      findings_.add(Code::E0607, rank, i, findings_.name(rank, i) + " moves rows whose counts the host has not read");
+      return there;
+    }
+    // With it the size of a row is known: the room for all that may come is this range.
+    const plan::BufferRange& room = in.ranges[there ? 1 : 0];
+    if (room.per_sample != 0 || room.fixed / in.row_bytes != waited->limit) {
+      findings_.add(Code::E0607, rank, i, fmt::format("{} has other room than for the {} rows that the host lets pass",
+                                                      findings_.name(rank, i), waited->limit));
+    }
     return there;
   }
   findings_.add(Code::E0607, rank, i, findings_.name(rank, i) + " moves rows by counts that the members did not tell each other");

@@ -262,8 +262,9 @@ class Flow {
     if (plan_.groups[group_of(e.rank, e.instruction)].ranks[m] != e.rank || param_.shape.empty()) return false;
     const int64_t each = exchanges_.origin(plan_.ranks[e.rank].program, e.instruction).counts;
     const int64_t slice = plan::tensor_bytes(param_.dtype, {param_.shape.begin() + 1, param_.shape.end()});
-    const int64_t first = static_cast<int64_t>(m) * each * slice;
-    return slice > 0 && begin_ >= first && begin_ + bytes_ <= first + each * slice;
+    if (slice <= 0 || each <= 0) return false;
+    const int64_t first = begin_ / slice / each, last = (begin_ + bytes_ - 1) / slice / each;
+    return first == static_cast<int64_t>(m) && last == first;
   }
 
   // Every rank runs to its next collective; one that all members wait in lets them go on.

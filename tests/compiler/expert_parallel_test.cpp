@@ -1,8 +1,10 @@
 // Experts divided over an axis: the numbers of one device, however many experts, devices and tokens there are; what is
 // divided; and what is refused.
+#include <functional>
 #include <set>
 
 #include "tests/compiler/expert_network.h"
+#include "verify/verify.h"
 
 using namespace piper;
 using p1::Result;
@@ -46,6 +48,37 @@ const std::vector<double> kEven(kExperts, 0.0);
 size_t count(const plan::Program& program, plan::Opcode opcode) {
   return static_cast<size_t>(std::count_if(program.instructions.begin(), program.instructions.end(),
                                            [&](const plan::Instruction& in) { return in.opcode == opcode; }));
+}
+
+using plan::Instruction;
+using plan::Opcode;
+
+bool is_exchange(const Instruction& in) { return in.opcode == Opcode::kAllToAll && in.row_bytes > 0; }
+bool is_count(const Instruction& in) { return in.opcode == Opcode::kAllToAll && in.row_bytes == 0; }
+
+// The k-th instruction of the first program that fits.
+Instruction& nth(plan::Plan& plan, int k, const std::function<bool(const Instruction&)>& fits) {
+  for (Instruction& in : plan.programs[0].instructions) {
+    if (fits(in) && k-- == 0) return in;
+  }
+  FAIL("no such instruction");
+  return plan.programs[0].instructions[0];
+}
+
+// Nothing waits for it any more.
+void drop(plan::Plan& plan, Instruction& dropped) {
+  std::vector<Instruction>& list = plan.programs[0].instructions;
+  const int32_t at = static_cast<int32_t>(&dropped - list.data());
+  const std::vector<int32_t> before = list[static_cast<size_t>(at)].waits;
+  list.erase(list.begin() + at);
+  for (Instruction& in : list) {
+    std::set<int32_t> waits;
+    for (int32_t w : in.waits) {
+      if (w == at) waits.insert(before.begin(), before.end());
+      else waits.insert(w > at ? w - 1 : w);
+    }
+    in.waits.assign(waits.begin(), waits.end());
+  }
 }
 
 }  // namespace
@@ -181,4 +214,65 @@ TEST_CASE("what has no experts, or experts that cannot be divided, is refused") 
   INFO(messages);
   CHECK(messages.find("error[E0519]") != std::string::npos);
   CHECK(messages.find("none in a form that is recognised") != std::string::npos);
+}
+
+TEST_CASE("a plan that exchanges or divides wrongly is not proved") {
+  const Bench bench = bench_of(Network(Form::kPicked, 2, kEven));
+  const plan::Plan right = bench.compile(bench.strategy(divided_beside(2, 2, 2), 16, ""));
+  REQUIRE(verify::verify(right).empty());
+  REQUIRE(right.programs.size() == 1);
+  const auto is_wait = [](const Instruction& in) { return in.opcode == Opcode::kWaitHost; };
+  // Of the parameters in segments.
+  const auto of_experts = [&](Opcode opcode) {
+    return [&right, opcode](const Instruction& in) {
+      if (in.opcode != opcode || in.ranges.empty()) return false;
+      for (const plan::ParamHome& home : right.programs[0].params) {
+        const std::string bucket = right.programs[0].buffers[static_cast<size_t>(home.buffer)].name;
+        if (home.segment >= 0 && in.tensor == bucket.substr(0, bucket.find(' ')) + " grads") return true;
+      }
+      return false;
+    };
+  };
+  struct Fault {
+    const char* what;
+    std::function<void(plan::Plan&)> make;
+  };
+  const std::vector<Fault> faults = {
+      {"counts are not exchanged", [&](plan::Plan& p) { drop(p, nth(p, 0, is_count)); }},
+      {"the host does not read the counts", [&](plan::Plan& p) { drop(p, nth(p, 1, is_wait)); }},
+      {"the host lets more rows pass than there is room for", [&](plan::Plan& p) { nth(p, 0, is_wait).limit++; }},
+      {"rows do not come", [&](plan::Plan& p) { drop(p, nth(p, 0, is_exchange)); }},
+      {"rows do not come back", [&](plan::Plan& p) { drop(p, nth(p, 1, is_exchange)); }},
+      {"gradients of rows do not come back", [&](plan::Plan& p) { drop(p, nth(p, 3, is_exchange)); }},
+      {"counts sent and received are swapped",
+       [&](plan::Plan& p) { std::swap(nth(p, 0, is_exchange).ranges[2], nth(p, 0, is_exchange).ranges[3]); }},
+      {"one table of counts is used twice", [&](plan::Plan& p) { nth(p, 2, is_exchange).ranges[2] = nth(p, 2, is_exchange).ranges[3]; }},
+      {"counts of another microbatch",
+       [&](plan::Plan& p) {
+         Instruction& other = nth(p, 0, [&](const Instruction& in) { return is_exchange(in) && in.microbatch == 1; });
+         other.ranges[2] = nth(p, 0, is_exchange).ranges[2];
+         other.ranges[3] = nth(p, 0, is_exchange).ranges[3];
+       }},
+      {"rows of another size", [&](plan::Plan& p) { nth(p, 0, is_exchange).row_bytes /= 2; }},
+      {"rows go to those that share the experts",
+       [&](plan::Plan& p) { nth(p, 0, is_exchange).group = nth(p, 0, of_experts(Opcode::kAllReduce)).group; }},
+      {"the gradients of experts are not reduced", [&](plan::Plan& p) { drop(p, nth(p, 0, of_experts(Opcode::kAllReduce))); }},
+      {"they are reduced over other experts", [&](plan::Plan& p) { nth(p, 0, of_experts(Opcode::kAllReduce)).group = nth(p, 0, is_exchange).group; }},
+      {"the norm counts them as if everybody had them", [&](plan::Plan& p) { nth(p, 0, of_experts(Opcode::kNorm)).scale /= 2; }},
+      {"two devices have each other's experts",
+       [&](plan::Plan& p) {
+         for (size_t rank = 0; rank < 4; rank += 2) std::swap(p.ranks[rank].segments, p.ranks[rank + 1].segments);
+       }},
+      {"nobody has the second half",
+       [&](plan::Plan& p) {
+         for (plan::RankEntry& rank : p.ranks) rank.segments = p.ranks[0].segments;
+       }},
+  };
+  for (const Fault& fault : faults) {
+    plan::Plan wrong = right;
+    fault.make(wrong);
+    INFO(fault.what);
+    CHECK_FALSE(wrong == right);
+    CHECK_FALSE(verify::verify(wrong).empty());
+  }
 }
