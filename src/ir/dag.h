@@ -109,6 +109,7 @@ struct Node {
   PlacementId peer;            // of a send or receive: the other side
   ChunkId channel;             // of a send or receive: the chunk that computed the value
   bool gradient = false;       // of a send or receive: travels backward
+  int32_t overlap = -1;        // of a compute node: the overlap group that hides its exchanges. order
   int32_t exchange = -1;       // of an all-to-all or a wait for counts: index into TrainingDag::exchanges
   std::string stream;          // logical stream of communication
   std::vector<PlacementId> holders;  // of an all-reduce: the union of these placements' devices; empty: all devices
@@ -178,7 +179,7 @@ struct Exchange {
   int axis = 0;
   int64_t limit = 0;         // of counts: most rows that may come to a device
   std::string stream;
-  std::string what;          // "rows of `model.layers.0.mlp`", for messages
+  std::string what;          // "rows of model.layers.0.mlp", for messages
   SourceSpan span;
 };
 

@@ -4,7 +4,8 @@
 //   ->  F(stage=0, mb=0) < F(stage=0, mb=1),   F(stage=0, mb=1) < B(stage=0, mb=0)
 //
 // Orders are conjunctions: their text order does not matter. A contradiction with each other or with the data flow is an
-// error that shows the cycle.
+// error that shows the cycle. The members of a group `x | y` with experts inside are not ordered among each other:
+// schedule_compute lets one compute while the other's rows travel.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -54,34 +55,54 @@ class NodeIndex {
   std::map<std::pair<std::string, int64_t>, std::vector<NodeId>> by_tag_;
 };
 
-// `named[node]`: the first order that names it, -1 when none does.
-void add_order(TrainingDag& dag, const NodeIndex& index, const ir::Order& order, int32_t order_index, std::vector<int32_t>& named,
+// Members of a group: side by side where one exchanges something that the others can hide, else left, then right.
+// Whether that is so.
+bool add_group(TrainingDag& dag, const std::vector<std::vector<NodeId>>& members, int32_t order_index, int32_t group) {
+  bool hides = false;
+  for (const std::vector<NodeId>& nodes : members) {
+    hides = hides || std::any_of(nodes.begin(), nodes.end(), [&](NodeId id) { return dag.node(id).tags.count(ir::kExpertTag) > 0; });
+  }
+  for (size_t m = 0; m < members.size(); ++m) {
+    for (NodeId after : members[m]) {
+      if (hides) dag.node(after).overlap = group;
+      if (hides || m == 0) continue;
+      for (NodeId before : members[m - 1]) {
+        if (ir::overlap(dag.placements[dag.node(before).placement.index()], dag.placements[dag.node(after).placement.index()])) {
+          dag.orders.push_back({before, after, order_index});
+        }
+      }
+    }
+  }
+  return hides;
+}
+
+// What all orders have together.
+struct Orders {
+  std::vector<int32_t> named;  // by node: the first order that names it, -1 when none does
+  int32_t groups = 0;
+  int32_t idle = -1;           // the first order with a group that has nothing to hide
+};
+
+void add_order(TrainingDag& dag, const NodeIndex& index, const ir::Order& order, int32_t order_index, Orders& all,
                Diagnostics& diagnostics) {
   // The last element's nodes on each placement; an element orders against the last one that shares a device.
   std::vector<std::vector<NodeId>> previous(dag.placements.size());
   for (const ir::OrderElement& element : order.elements) {
-    std::vector<NodeId> nodes, left;
+    std::vector<NodeId> nodes;
+    std::vector<std::vector<NodeId>> members;
     for (const ir::Selector& selector : element.selectors) {
-      const std::vector<NodeId> found = index.select(selector);
-      if (found.empty()) {
+      members.push_back(index.select(selector));
+      if (members.back().empty()) {
         report_no_match(dag, selector, diagnostics);
         return;
       }
-      // The members of a group have nothing inside that one could hide behind another: left, then right.
-      for (NodeId before : left) {
-        for (NodeId after : found) {
-          if (ir::overlap(dag.placements[dag.node(before).placement.index()], dag.placements[dag.node(after).placement.index()])) {
-            dag.orders.push_back({before, after, order_index});
-          }
-        }
-      }
-      left = found;
-      nodes.insert(nodes.end(), found.begin(), found.end());
+      nodes.insert(nodes.end(), members.back().begin(), members.back().end());
     }
+    if (members.size() > 1 && !add_group(dag, members, order_index, all.groups++) && all.idle < 0) all.idle = order_index;
     std::vector<std::vector<NodeId>> current(dag.placements.size());
     for (NodeId id : nodes) {
       current[dag.node(id).placement.index()].push_back(id);
-      if (named[id.index()] < 0) named[id.index()] = order_index;
+      if (all.named[id.index()] < 0) all.named[id.index()] = order_index;
     }
     for (size_t p = 0; p < current.size(); ++p) {
       if (current[p].empty()) continue;
@@ -197,28 +218,23 @@ void report_cycle(const TrainingDag& dag, const Strategy& strategy, const std::v
   if (d.helps.back().empty()) d.helps.pop_back();
 }
 
-// Overlap groups of a model that communicates at the borders of its stages only.
-void warn_of_groups(const Strategy& strategy, Diagnostics& diagnostics) {
-  for (const ir::Order& order : strategy.orders) {
-    const bool group = std::any_of(order.elements.begin(), order.elements.end(), [](const auto& e) { return e.selectors.size() > 1; });
-    if (!group) continue;
-    diagnostics.report(Code::W0502, order.span, "the members of a group `x | y` communicate nothing inside: left runs before right")
-        .help("a group hides what experts send behind the other member's compute");
-    return;
-  }
+void warn_of_group(const ir::Order& order, Diagnostics& diagnostics) {
+  diagnostics.report(Code::W0502, order.span, "the members of a group `x | y` communicate nothing inside: left runs before right")
+      .help("a group hides what experts send behind the other member's compute");
 }
 
 }  // namespace
 
 void order(TrainingDag& dag, const Strategy& strategy, Diagnostics& diagnostics) {
   const NodeIndex index(dag);
-  std::vector<int32_t> named(dag.nodes.size(), -1);
-  for (size_t o = 0; o < strategy.orders.size(); ++o) add_order(dag, index, strategy.orders[o], static_cast<int32_t>(o), named, diagnostics);
-  if (!diagnostics.has_errors()) check_halves(dag, strategy, named, diagnostics);
+  Orders all;
+  all.named.assign(dag.nodes.size(), -1);
+  for (size_t o = 0; o < strategy.orders.size(); ++o) add_order(dag, index, strategy.orders[o], static_cast<int32_t>(o), all, diagnostics);
+  if (!diagnostics.has_errors()) check_halves(dag, strategy, all.named, diagnostics);
   if (diagnostics.has_errors()) return;
   const std::vector<Successor> cycle = find_cycle(dag);
   if (!cycle.empty()) return report_cycle(dag, strategy, cycle, diagnostics);
-  warn_of_groups(strategy, diagnostics);
+  if (all.idle >= 0) warn_of_group(strategy.orders[static_cast<size_t>(all.idle)], diagnostics);
 }
 
 }  // namespace piper::passes

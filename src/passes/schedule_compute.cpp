@@ -2,7 +2,9 @@
 //
 // List scheduling in virtual time: of the nodes whose inputs and order predecessors are done, the one that can start first
 // runs next. Where orders leave a choice, a backward goes before a forward, weight gradients go last, and an earlier
-// microbatch goes before a later one (depth first: few microbatches are alive at once). After order; before replicate, which needs to know what is last.
+// microbatch goes before a later one (depth first: few microbatches are alive at once). In an overlap group rows that travel
+// take longer than none, so the members take turns: one computes while the other waits for rows. After order; before
+// replicate, which needs to know what is last.
 #include <algorithm>
 #include <map>
 #include <queue>
@@ -95,10 +97,18 @@ class ListScheduler {
     dag_.compute_order.push_back(NodeId(static_cast<int64_t>(i)));
     free_at_[dag_.nodes[i].placement.index()] = end;
     for (size_t to : next_[i]) {
-      earliest_[to] = std::max(earliest_[to], end);
+      earliest_[to] = std::max(earliest_[to], end + (hidden(i, to) ? kTravel : 0));
       if (--missing_[to] == 0) push(to);
     }
   }
+
+  // Whether rows travel between two computes of a group.
+  bool hidden(size_t from, size_t to) const {
+    const Node &a = dag_.nodes[from], &b = dag_.nodes[to];
+    return a.overlap >= 0 && a.overlap == b.overlap && a.tags.count(ir::kExpertTag) != b.tags.count(ir::kExpertTag);
+  }
+  // The least that counts: how long it takes is not known here, and any other compute that can run should.
+  static constexpr double kTravel = 1;
 
   TrainingDag& dag_;
   std::vector<double> costs_;

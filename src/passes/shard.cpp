@@ -161,12 +161,12 @@ class RegionSharder {
 
   void exchange(ValueId from, ValueId to, bool counted, bool back) {
     ir::Exchange e{from, to, ValueId(), ValueId(), directive_.axis, 0, directive_.a2a_stream, "", directive_.span};
-    e.what = fmt::format("`{}` of `{}`", model_.value(counted && back ? to : from).name, region_.path);
+    e.what = model_.value(back ? to : from).name;
     if (counted) {
       e.sent = back ? local_counts_ : counts_;
       e.received = back ? counts_ : local_counts_;
     } else {
-      e.what = fmt::format("numbers of rows of `{}`", region_.path);
+      e.what = fmt::format("rows of {}", region_.path);
       e.limit = samples_ * rows_.batch;
     }
     dag_.exchanges.push_back(std::move(e));

@@ -176,6 +176,22 @@ TEST_CASE("a recomputed forward sends nothing again") {
   CHECK(count(plan.programs[0], plan::Opcode::kAllToAll) == 5);
 }
 
+TEST_CASE("in an overlap group one member computes while the rows of the other travel") {
+  const Bench bench = bench_of(Network(Form::kPicked, 2, kEven));
+  const std::string text = divided(2, 3) + "order [F(mb = 0), F(mb = 1) | B(mb = 0), F(mb = 2) | B(mb = 1), B(mb = 2)]\n";
+  check_equal(bench.run(bench.strategy(text, 13, "clip_norm 0.5")), bench.run(bench.strategy("", 13, "clip_norm 0.5")));
+  CHECK(bench.messages(bench.strategy(text, 13, "")).find("W0502") == std::string::npos);
+  std::string order;
+  const plan::Plan plan = bench.compile(bench.strategy(text, 13, ""));
+  for (const plan::Instruction& in : plan.programs[0].instructions) {
+    if (in.opcode != plan::Opcode::kCompute || in.tensor[0] == 'c') continue;
+    const std::string next = fmt::format("{}{} ", in.tensor[0], in.microbatch);
+    if (!order.ends_with(next)) order += next;
+  }
+  // Each of the three parts of a forward, before, at and after the experts, runs beside one of the backward.
+  CHECK(order == "F0 B0 F1 B0 F1 B0 F1 B1 F2 B1 F2 B1 F2 B2 ");
+}
+
 TEST_CASE("with a largest load the room is smaller, and a step that exceeds it fails") {
   const std::string limited = divided(2, 2, "max_load 1.5");
   const Bench even = bench_of(Network(Form::kPicked, 2, kEven));

@@ -52,6 +52,7 @@ constexpr Shape kShapes[] = {
     {"ep", 1, 1, 1, 0, 1, 1},    {"ep", 1, 2, 1, 0, 1, 1},    {"ep", 1, 3, 1, 1, 1, 1},    {"ep", 1, 4, 1, 2, 1, 1},
     {"ep", 1, 2, 1, 3, 1, 1},    {"dp_ep", 1, 2, 1, 0, 1, 2}, {"dp_ep", 2, 1, 1, 0, 1, 2}, {"dp_ep", 2, 2, 1, 1, 1, 2},
     {"dp_ep", 1, 2, 1, 2, 1, 4}, {"dp_ep", 4, 1, 1, 3, 1, 2},
+    {"dualpipe_ep", 2, 1, 2, 0, 1, 2}, {"dualpipe_ep", 2, 1, 2, 1, 1, 2},
 };
 
 struct Cut {
@@ -88,7 +89,8 @@ Cell make_cell(const ModelCase& model, const Shape& shape, const Cut& cut, size_
     const std::set<std::string> virtual_stages = {"interleaved", "interleaved_zb", "interleaved_zero3", "looped_bfs"};
     if (virtual_stages.count(cell.strategy)) cell.defines["v"] = std::to_string(shape.v);
   }
-  if (cell.strategy == "dp_ep") cell.defines["ep"] = std::to_string(shape.ep);
+  if (cell.strategy == "dp_ep" || cell.strategy == "dualpipe_ep") cell.defines["ep"] = std::to_string(shape.ep);
+  if (cell.strategy == "dualpipe_ep") cell.defines.erase("dp");
   if (shape.zero > 0) {
     const std::set<std::string> always_three = {"fsdp", "hsdp", "interleaved_zero3"};
     if (always_three.count(cell.strategy)) cell.defines["prefetch"] = std::to_string(shape.prefetch);
