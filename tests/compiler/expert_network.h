@@ -14,7 +14,8 @@ namespace piper::testing {
 
 inline constexpr int64_t kSamples = 36, kTokens = 4, kWidth = 6, kHidden = 5, kExperts = 4, kOut = 3;
 
-enum class Form { kPicked, kPadded, kPaddedFlat };
+// kScaled: as kPicked, and all experts share a vector that their hidden values are multiplied by.
+enum class Form { kPicked, kScaled, kPadded, kPaddedFlat };
 
 // A linear layer, experts with a way around them, a linear layer.
 struct Network {
@@ -36,7 +37,7 @@ struct Network {
     const auto top = g.node_n("TopK", 2, {chance, g.shape({choices})});
     g.last_node().set_name("/layers.1/gate/TopK");
     const std::string y =
-        how == Form::kPicked ? picked(tokens, top[0], top[1], choices) : padded(tokens, top[0], top[1], capacity);
+        how == Form::kPicked || how == Form::kScaled ? picked(tokens, top[0], top[1], choices) : padded(tokens, top[0], top[1], capacity);
     const std::string sum = g.node("Add", {h, reshape(y, {-1, kTokens, kWidth})}, {}, "/layers.1/Add");
     g.output(linear("layers.2.fc", sum, kWidth, kOut));
   }
@@ -53,7 +54,9 @@ struct Network {
     if (disguised) pairs = g.node("Add", {pairs, g.ints("nothing", {}, {0})});
     const std::string each = g.node("Expand", {g.node("Unsqueeze", {x, g.shape({1})}), g.shape({1, choices, 1})});
     const std::string up = product("up", reshape(each, {-1, 1, kWidth}), pairs, kWidth, kHidden);
-    const std::string down = product("down", g.node("Tanh", {up}, {}, "/layers.1/up/Tanh"), pairs, kHidden, kWidth);
+    std::string hidden = g.node("Tanh", {up}, {}, "/layers.1/up/Tanh");
+    if (form == Form::kScaled) hidden = g.node("Mul", {hidden, g.weight("layers.1.scale", {kHidden})}, {}, "/layers.1/up/Mul");
+    const std::string down = product("down", hidden, pairs, kHidden, kWidth);
     const std::string weighted =
         g.node("Mul", {reshape(down, {-1, choices, kWidth}), g.node("Unsqueeze", {gates, g.shape({2})})});
     return g.node("ReduceSum", {weighted, g.shape({1})}, {{"keepdims", 0}}, "/layers.1/down/ReduceSum");

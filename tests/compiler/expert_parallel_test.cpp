@@ -134,6 +134,30 @@ TEST_CASE("divided experts in pipelines, with split backwards and with recomputa
   check_equal(bench.run(bench.strategy(pipeline("one_f_one_b", 4), 16, "clip_norm 0.5"), 3, true), reference);
 }
 
+TEST_CASE("parameters that experts share stay replicated, and get all rows' gradients once") {
+  const Bench bench = bench_of(Network(Form::kScaled, 2, kEven));
+  const Result reference = bench.run(bench.strategy("", 13, "clip_norm 0.5"));
+  REQUIRE(reference.gradients.count("layers.1.scale") == 1);
+  for (const std::string& text : {divided(2, 2), divided(4, 1, "", "zero 2"), divided_beside(2, 2, 2), divided(2, 2) + "recompute all()\n"}) {
+    INFO(text);
+    check_equal(bench.run(bench.strategy(text, 13, "clip_norm 0.5")), reference);
+  }
+}
+
+TEST_CASE("divided experts may be frozen, or in two places") {
+  const Bench bench = bench_of(Network(Form::kPicked, 2, kEven));
+  const std::string frozen = "freeze param \"layers.1.up\"\n";
+  const Result fixed = bench.run(bench.strategy(frozen, 12, "clip_norm 0.5"));
+  for (const std::string& text : {divided(2, 2), divided(2, 1, "", "zero 3"), divided_beside(2, 2, 1, 3)}) {
+    INFO(text);
+    check_equal(bench.run(bench.strategy(text + frozen, 12, "clip_norm 0.5")), fixed);
+  }
+  const std::string two_places =
+      "mesh dev[pp = 2, ep = 2]\nsplit all() into 4 as mb\nplace all(mb = 0..2) on dev[pp = 0]\nplace all(mb = 2..4) on dev[pp = 1]\n"
+      "replicate all() over ep zero 1\nshard all() over ep as experts\n";
+  check_equal(bench.run(bench.strategy(two_places, 13, "clip_norm 0.5")), bench.run(bench.strategy("", 13, "clip_norm 0.5")));
+}
+
 TEST_CASE("each device has its experts only, and nothing sums what they have apart") {
   const Bench bench = bench_of(Network(Form::kPicked, 2, kEven));
   const plan::Plan plan = bench.compile(bench.strategy(divided(2, 2), 8, ""));
