@@ -98,6 +98,25 @@ void add_recompute_notes(const ir::TrainingDag& dag, std::vector<std::string>& n
   if (!whole.empty()) notes.push_back(fmt::format("recomputing {}, from {} inputs", few(whole), whole.size() == 1 ? "its" : "their"));
 }
 
+// How experts are divided, once for all layers that are alike.
+void add_expert_notes(const ir::TrainingDag& dag, std::vector<std::string>& notes) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> alike;
+  for (const ir::ExpertRegion& region : dag.regions) {
+    const ir::Op& route = dag.model.op(region.route);
+    const auto counts = std::find_if(dag.exchanges.begin(), dag.exchanges.end(), [&](const ir::Exchange& e) { return e.from == route.outputs[1]; });
+    if (counts == dag.exchanges.end()) continue;
+    const std::string how = fmt::format("at most {} of {} on each device of `{}`, which has room for {} rows", dag.model.value(counts->from).type.shape[1].constant,
+                                        route.attrs.i("experts"), dag.mesh.axes[static_cast<size_t>(counts->axis)].name, counts->limit);
+    auto it = std::find_if(alike.begin(), alike.end(), [&](const auto& a) { return a.first == how; });
+    if (it == alike.end()) it = alike.insert(alike.end(), {how, {}});
+    it->second.push_back(region.path);
+  }
+  for (const auto& [how, paths] : alike) {
+    const std::string more = paths.size() == 1 ? "" : fmt::format(" and {} more", paths.size() - 1);
+    notes.push_back(fmt::format("experts of `{}`{}: {}", paths.front(), more, how));
+  }
+}
+
 std::vector<std::string> summary_notes(const ir::TrainingDag& dag, const ir::Strategy& strategy) {
   std::vector<std::string> notes;
   if (strategy.orders.empty() && dag.microbatches > 1) {
@@ -115,6 +134,7 @@ std::vector<std::string> summary_notes(const ir::TrainingDag& dag, const ir::Str
                                 100 * bubble.global, 100 * bubble.inner));
   }
   add_recompute_notes(dag, notes);
+  add_expert_notes(dag, notes);
   for (size_t p = 0; p < dag.model.params.size(); ++p) {
     if (dag.param_holders[p].empty()) notes.push_back(fmt::format("parameter `{}` has no effect on the loss", dag.model.params[p].name));
   }
