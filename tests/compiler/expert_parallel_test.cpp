@@ -144,7 +144,7 @@ TEST_CASE("parameters that experts share stay replicated, and get all rows' grad
   }
 }
 
-TEST_CASE("divided experts may be frozen, or in two places") {
+TEST_CASE("divided experts may be frozen, in two places, or on fewer devices than others") {
   const Bench bench = bench_of(Network(Form::kPicked, 2, kEven));
   const std::string frozen = "freeze param \"layers.1.up\"\n";
   const Result fixed = bench.run(bench.strategy(frozen, 12, "clip_norm 0.5"));
@@ -155,7 +155,16 @@ TEST_CASE("divided experts may be frozen, or in two places") {
   const std::string two_places =
       "mesh dev[pp = 2, ep = 2]\nsplit all() into 4 as mb\nplace all(mb = 0..2) on dev[pp = 0]\nplace all(mb = 2..4) on dev[pp = 1]\n"
       "replicate all() over ep zero 1\nshard all() over ep as experts\n";
-  check_equal(bench.run(bench.strategy(two_places, 13, "clip_norm 0.5")), bench.run(bench.strategy("", 13, "clip_norm 0.5")));
+  // The stage with the experts has half as many devices as the one before it.
+  const std::string unequal =
+      "mesh dev[a = 2, b = 2, ep = 2]\ntag stage = 0 where path \"layers.0.**\"\ntag stage = 1 where not path \"layers.0.**\"\n"
+      "place all(stage = 0) on dev[a = 0]\nplace all(stage = 1) on dev[a = 1, b = 0]\nreplicate all() over b zero 2\n"
+      "replicate all() over ep\nshard all(stage = 1) over ep as experts\nsplit all() into 2 as mb\n";
+  const Result reference = bench.run(bench.strategy("", 13, "clip_norm 0.5"));
+  for (const std::string& text : {two_places, unequal}) {
+    INFO(text);
+    check_equal(bench.run(bench.strategy(text, 13, "clip_norm 0.5")), reference);
+  }
 }
 
 TEST_CASE("each device has its experts only, and nothing sums what they have apart") {

@@ -25,6 +25,10 @@ const std::string kTrain =
 const std::string kGptTrain =
     "train { loss cross_entropy(logits = output \"logits\", target = input \"labels\") optimizer sgd(lr = 0.1) batch 8 }\n";
 
+const std::string kMoe = "models/moe_tiny/moe_tiny.onnx";
+const std::string kMoeStages = "tag layer = i where path \"model.layers.{i}.**\"\ntag stage = balanced(layer, 2)\n";
+const std::string kMoeTrain = "train { loss mean(output \"loss\") optimizer sgd(lr = 0.1) batch 8 }\n";
+
 constexpr support::Code kCodes[] = {
 #define PIPER_DIAGNOSTIC(code, severity, title) support::Code::code,
 #include "support/diagnostics.def"
@@ -55,6 +59,8 @@ const std::map<std::string, Around> kAround = {
     {"E0516", {kMesh + kStages + kPlaces, kTrain}},
     {"E0517", {kStages, kTrain}},
     {"E0518", {kReplicas, kTrain}},
+    {"E0519", {"mesh dev[ep = 2]\n" + kStages + "replicate all() over ep\n", kTrain}},
+    {"E0520", {kMoeStages, kMoeTrain, kMoe}},
     {"E0521", {"", kGptTrain, kGpt}},
     {"W0201", {"", kTrain}},
     {"W0202", {"", kTrain}},
