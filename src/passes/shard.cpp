@@ -155,10 +155,6 @@ class RegionSharder {
     model_.value(counts_).type.shape = {devices_, each_};
   }
 
-  ValueId twin(ValueId v, const TensorType& type, const char* where) {
-    return model_.add_value(fmt::format("{} {}", model_.value(v).name, where), type, ir::ValueKind::kComputed);
-  }
-
   void exchange(ValueId from, ValueId to, bool counted, bool back) {
     ir::Exchange e{from, to, ValueId(), ValueId(), directive_.axis, 0, directive_.a2a_stream, "", directive_.span};
     e.what = model_.value(back ? to : from).name;
@@ -178,7 +174,7 @@ class RegionSharder {
     const auto cross = [&](ValueId v, bool back) {
       const auto [it, fresh] = inside.try_emplace(v);
       if (!fresh) return it->second;
-      it->second = twin(v, model_.value(v).type, "at experts");
+      it->second = model_.add_value(model_.value(v).name + " at experts", model_.value(v).type, ir::ValueKind::kComputed);
       if (back) exchange(it->second, v, true, true);
       else exchange(v, it->second, v != counts_, false);
       return it->second;
